@@ -1,10 +1,11 @@
 """Checkpoints without tensorflow: list, verify, keep and delete them, and let only one process write them.
 
-    store       the checkpoints of a logdir            bundle        reads and verifies one checkpoint
-    recovery    which there are, which to resume from  bundle_writer writes one
-    retention   which to keep                          state_file    the ``checkpoint`` state file
-    logdir_lock one live chief per logdir              ledger        what a killed save leaves to be finished
-    guard       the check before each change           staging       where a checkpoint is until it is whole
+    recovery    choose one, set damaged ones aside: the same for both kinds
+    store       one kind: TensorFlow's        bundle, bundle_writer, state_file, ledger, staging
+    sealed_store the other: directories       manifest, sealed_files, contents: what a resume decodes
+    search      the stores below a directory
+    retention   which to keep
+    logdir_lock one live chief per logdir; guard is its check before each change
 
 `CheckpointStore` is public. Nothing here loads tensorflow; TensorBoard is loaded for paths that are not local
 (`supervisor_core.storage`).

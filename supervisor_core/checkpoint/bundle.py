@@ -30,7 +30,7 @@ from types import MappingProxyType
 
 from supervisor_core import checksum
 from supervisor_core.checkpoint import legacy
-from supervisor_core.checkpoint.manifest import Holes
+from supervisor_core.checkpoint.manifest import Holes, Manifest
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import CHUNK_BYTES, Meter, Table, crc_of, unmask
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
@@ -83,6 +83,8 @@ class VerifiedCheckpoint:
     """Number of its tensors; None where the format does not say."""
     step: int | None
     """The step stored inside (which need not be the one in the name); None where no integer of that name is."""
+    manifest: Manifest | None = None
+    """Of a sealed checkpoint."""
 
 
 def data_path(prefix: str, shard: int, num_shards: int) -> str:

@@ -1,46 +1,31 @@
-"""Which checkpoints exist, and which of them a session resumes from.
+"""Choose the checkpoint to resume from, and move damaged ones out of the way: `newest_usable`, `set_damaged_aside`.
 
-`CheckpointListing` has those of one run, in the order in which a session tries them; `choose` the one to resume from,
-and those that it skips; `find_runs` all directories with checkpoints, whatever program wrote them.
+Both are the same for each `Kind`, which lists, verifies and moves the checkpoints of one directory: `CheckpointStore`
+those of TensorFlow, `SealedStore` directories with a manifest.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, Protocol
 
-from supervisor_core.checkpoint import bundle, legacy
-from supervisor_core.checkpoint.ledger import STATE_NAME, SavedAs
-from supervisor_core.checkpoint.names import (
-    CheckpointNames,
-    basename_of,
-    last_part,
-    named_by,
-    step_in_name,
-    without_shards,
-)
-from supervisor_core.checkpoint.set_aside import NOTE
-from supervisor_core.checkpoint.state_file import CheckpointState, read_state
+from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
+from supervisor_core.checkpoint.names import last_part, step_in_name
+from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE, SetAside
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import (
     DamagedCheckpointError,
     NoUsableCheckpointError,
     UnlistedCheckpointsError,
     UnreadableCheckpointError,
 )
-from supervisor_core.storage.filesystem import Filesystem
-from supervisor_core.storage.local import filesystem_for, local_path
 
 _LOG = logging.getLogger("supervisor_core")
 
-MAX_NAMED = 10_000
-"""Of the checkpoints that a state file names, only the newest of this number are looked for."""
-
-_DRIVE = re.compile(r"^[A-Za-z]:[\\/]")
-
+Verify = Callable[[str], VerifiedCheckpoint]
+"""Checks one checkpoint by its path; raises `DamagedCheckpointError`."""
 
 Source = Literal["ledger", "state", "disk"]
 
@@ -66,188 +51,6 @@ class Candidate:
     """Whether its index, or the first file of the older format, is there."""
 
 
-class CheckpointListing:
-    """Lists the checkpoints of one run; see `CheckpointStore` for how a path is resolved.
-
-    Args:
-        filesystem: the logdir's.
-        logdir: from where the state file's relative paths count.
-        directory: where the checkpoints are; the logdir, or below it.
-        names: what they are called.
-    """
-
-    def __init__(self, filesystem: Filesystem, logdir: str, directory: str, names: CheckpointNames) -> None:
-        self._filesystem = filesystem
-        self._logdir = logdir
-        self._directory = directory
-        self._names = names
-
-    def candidates(
-        self, state: CheckpointState | None, entries: set[str], later: Sequence[SavedAs] = ()
-    ) -> list[Candidate]:
-        """Return the candidates: the state file's choice, the others it names from the last, then the rest on disk.
-
-        Args:
-            state: the state file; None where it is missing or unreadable.
-            entries: what `list_names` returned.
-            later: saves newer than the state file, newest first; those whose files exist come first.
-        """
-        found: dict[str, Candidate] = {}
-        for item in later:
-            path = os.path.join(self._logdir, item.path)
-            if f"{last_part(path)}.index" in entries and os.path.dirname(path) == self._directory:
-                found[path] = self._candidate(path, "ledger", item.saved_at, deletable=True)
-        if state is not None:
-            stamps = dict(zip(state.all_model_checkpoint_paths, state.timestamps, strict=False))
-            there = named_by(entries)
-            named = (state.model_checkpoint_path, *reversed(state.all_model_checkpoint_paths[-MAX_NAMED:]))
-            for recorded in dict.fromkeys(named):
-                candidate = self._named(recorded, stamps.get(recorded), entries, there)
-                found.setdefault(candidate.path, candidate)
-        on_disk = []
-        for name in self._names.prefixes(entries):
-            path = os.path.join(self._directory, name)
-            if path not in found and (f"{name}.index" in entries or self._is_legacy(path)):
-                on_disk.append(self._candidate(path, "disk", None, deletable=True))
-        on_disk.sort(key=lambda item: (-1 if item.step is None else item.step, item.saved_at or 0.0), reverse=True)
-        return [*found.values(), *on_disk]
-
-    def without_index(self, entries: set[str]) -> list[str]:
-        """Return the names of checkpoints that have data and no index, highest step first.
-
-        Without those that a killed save was moving into place: their index is still staged.
-        """
-        known = {without_shards(name) for name in self._names.prefixes(entries)}
-        moving = {self._names.owner(name) for files in self.half_moved(entries).values() for name in files}
-        owners = {self._names.owner(name) for name in entries if not name.endswith(".meta")}
-        found = [name for name in owners - known - moving if name is not None]
-        # Checked again: a save may have moved it into place since the directory was listed.
-        found = [name for name in found if not self._filesystem.is_file(os.path.join(self._directory, f"{name}.index"))]
-        return sorted(found, key=lambda name: (step_in_name(name) or -1, name), reverse=True)
-
-    def half_moved(self, entries: set[str]) -> dict[str, list[str]]:
-        """Return the files that killed saves moved into place while the index stayed staged, by staging directory."""
-        known = {without_shards(name) for name in self._names.prefixes(entries)}
-        found: dict[str, list[str]] = {}
-        for staging in entries:
-            if self._names.staged(staging) is None:
-                continue
-            try:
-                inside = set(self._filesystem.list_names(os.path.join(self._directory, staging)))
-            except OSError:  # no directory, or deleted: it proves nothing
-                continue
-            indexed = {name.removesuffix(".index") for name in inside if name.endswith(".index")} - known
-            found[staging] = sorted(name for name in entries - inside if self._names.owner(name) in indexed)
-        return found
-
-    def list_names(self) -> set[str]:
-        """Return the names in the checkpoints' directory; an empty set where it does not exist.
-
-        Raises:
-            OSError: if it exists and cannot be listed.
-        """
-        try:
-            return set(self._filesystem.list_names(self._directory))
-        except FileNotFoundError:
-            return set()
-
-    def _named(self, recorded: str, saved_at: float | None, entries: set[str], there: set[str]) -> Candidate:
-        name = last_part(recorded)
-        inside = os.path.join(self._directory, name)
-        if name in there:
-            has_index = f"{name}.index" in entries or self._is_legacy(inside)
-            own = self._names.matches(name)
-            return self._candidate(inside, "state", saved_at, deletable=own, has_index=has_index)
-        absolute = os.path.isabs(recorded) or "://" in recorded or bool(_DRIVE.match(recorded))
-        path = recorded if absolute else os.path.normpath(os.path.join(self._logdir, recorded))
-        # Of the logdir's own store only: a line in a text file opens no connection to another.
-        if path != inside and _store(path) == _store(self._logdir) and self._exists(path):
-            return self._candidate(path, "state", saved_at, deletable=False)
-        step = step_in_name(inside)
-        return Candidate(inside, step, "state", saved_at, deletable=True, found=False, has_index=False)
-
-    def _candidate(
-        self,
-        path: str,
-        source: Source,
-        saved_at: float | None,
-        *,
-        deletable: bool,
-        has_index: bool = True,
-    ) -> Candidate:
-        if saved_at is None:
-            saved_at = self._modified_at(path)
-        return Candidate(path, step_in_name(path), source, saved_at, deletable=deletable, has_index=has_index)
-
-    def _modified_at(self, path: str) -> float | None:
-        filesystem, path = self._filesystem_of(path)
-        for file in (f"{path}.index", legacy.first_file(filesystem, path)):
-            try:
-                return None if file is None else filesystem.modified_at(file)
-            except OSError:
-                continue  # reading it will say what is wrong
-        return None
-
-    def _exists(self, path: str) -> bool:
-        filesystem, path = self._filesystem_of(path)
-        return filesystem.is_file(f"{path}.index") or legacy.first_file(filesystem, path) is not None
-
-    def _is_legacy(self, path: str) -> bool:
-        return legacy.first_file(self._filesystem, path) is not None
-
-    def _filesystem_of(self, path: str) -> tuple[Filesystem, str]:
-        is_elsewhere = ("://" in path or "://" in self._logdir) and not path.startswith(self._logdir)
-        return filesystem_for(path) if is_elsewhere else (self._filesystem, path)
-
-
-def _store(path: str) -> str:
-    return "" if local_path(path) is not None else path.partition("://")[0].lower()
-
-
-_STAGING = re.compile(r".+_temp_(?:[0-9A-Za-z]+_)?[0-9a-f]{32}")
-_DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
-
-
-@dataclass(frozen=True)
-class RunDirectory:
-    """A directory with checkpoints."""
-
-    path: str
-    basenames: tuple[str, ...]
-    """What its checkpoints' names begin with; first the one that a restart would look for."""
-
-
-def find_runs(filesystem: Filesystem, top: str, *, on_error: Callable[[OSError], None]) -> Iterator[RunDirectory]:
-    """Yield the directories from ``top`` down that have a state file, or a checkpoint's data.
-
-    The variables of an exported SavedModel are no run's checkpoints and are left out, and so are checkpoints that were
-    set aside, or are being written.
-
-    Args:
-        filesystem: that of ``top``.
-        top: where to begin.
-        on_error: called for each directory that cannot be searched.
-    """
-    exports = set()
-    for directory, files in filesystem.walk(top, on_error):
-        if "saved_model.pb" in files or "saved_model.pbtxt" in files:
-            exports.add(os.path.join(directory, "variables"))
-        if directory in exports or NOTE in files or _STAGING.fullmatch(last_part(directory)):
-            continue
-        chosen = []
-        if STATE_NAME in files:
-            state = read_state(os.path.join(directory, STATE_NAME), filesystem=filesystem).state
-            chosen = [basename_of(state.model_checkpoint_path)] if state else []
-        found = sorted({basename_of(match.group(1)) for name in files if (match := _DATA.fullmatch(name))})
-        if STATE_NAME in files or found:
-            names = dict.fromkeys([*chosen, *(["model.ckpt"] if "model.ckpt" in found else []), *found])
-            yield RunDirectory(directory, tuple(names) or ("model.ckpt",))
-
-
-Verify = Callable[[str], bundle.VerifiedCheckpoint]
-"""Checks one checkpoint by its path; raises `DamagedCheckpointError`."""
-
-
 @dataclass(frozen=True)
 class Skipped:
     """A checkpoint that was not chosen."""
@@ -256,6 +59,137 @@ class Skipped:
     reason: str
     is_damaged: bool = True
     """False where the file system refuses a file that may be whole; such a checkpoint is left in place."""
+
+
+class Listed(NamedTuple):
+    """The checkpoints of a directory."""
+
+    candidates: Sequence[Candidate]
+    """In the order in which to try them."""
+    remains: tuple[Skipped, ...] = ()
+    """Those of which a part is missing, so that they are not tried."""
+    problem: str | None = None
+    """What is wrong with the file that names them; None without a problem."""
+
+
+class Kind(Protocol):
+    """The checkpoints of one kind in one directory."""
+
+    @property
+    def run(self) -> str:
+        """The run's directory."""
+
+    @property
+    def directory(self) -> str:
+        """The checkpoints' directory: the run's, or below it."""
+
+    def listed(self) -> Listed:
+        """List the checkpoints. Raises `UnlistedCheckpointsError`."""
+
+    def verify(self, path: str, *, data: bool = True, on_progress: Progress | None = None) -> VerifiedCheckpoint:
+        """Verify one checkpoint as a resume does, as far as that needs no framework.
+
+        Args:
+            path: the checkpoint's.
+            data: False trusts files of the right size.
+            on_progress: called with (bytes done, bytes in all) while data is read.
+
+        Raises:
+            DamagedCheckpointError: why it is not chosen.
+        """
+
+    def set_aside(self, prefix: str, reason: str, *, clock: Clock = SYSTEM_CLOCK) -> SetAside | None:
+        """Move a damaged checkpoint out of the way, with the reason; None where there is nothing to move."""
+
+    def all_set_aside(self) -> list[SetAside]:
+        """Return the checkpoints that were set aside, oldest first."""
+
+    def own_set_aside(self) -> list[SetAside]:
+        """Return those of `all_set_aside` that this run may delete."""
+
+    def delete_set_aside(self, item: SetAside) -> None:
+        """Delete a checkpoint that was set aside."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointChoice:
+    """The checkpoint to resume from, and those that were skipped."""
+
+    chosen: Candidate | None
+    """None where there is no checkpoint: a new run."""
+    verified: VerifiedCheckpoint | None
+    skipped: tuple[Skipped, ...] = ()
+    """Newest first."""
+    state_problem: str | None = None
+    """The state file's problem, in one sentence; None where there is none."""
+
+
+def unlisted(directory: str, error: OSError) -> UnlistedCheckpointsError:
+    """Return the error for a directory of checkpoints that is there and cannot be listed."""
+    return UnlistedCheckpointsError(f"The checkpoints in {directory} cannot be listed: {error.strerror or error}")
+
+
+def newest_usable(
+    kind: Kind, verify: Verify, *, start_over: bool = False, latest_step: int | None = None
+) -> CheckpointChoice:
+    """Walk from the newest checkpoint back to the first one that verifies.
+
+    One that is whole and holds an earlier step than its name says (its files are another's) is skipped where a better
+    one exists.
+
+    Args:
+        kind: lists them.
+        verify: checks one.
+        start_over: where all are damaged, choose none instead of raising. An unreadable one raises in any case: it may
+            be whole.
+        latest_step: pass over later ones. Default: none is too late.
+
+    Raises:
+        NoUsableCheckpointError: if there are checkpoints, and none verifies; lists each with its damage.
+        UnlistedCheckpointsError: if the directory is there and cannot be listed.
+    """
+    candidates, remains, problem = kind.listed()
+    if latest_step is not None:
+        candidates = [item for item in candidates if item.step is not None and item.step <= latest_step]
+    skipped: list[Skipped] = []
+    for index, candidate in enumerate(candidates):
+        verified = _try(verify, candidate.path, skipped)
+        if verified is None:
+            continue
+        chosen = candidate
+        better = _with_honest_name(candidate, verified, candidates[index + 1 :], verify)
+        if better is not None:
+            chosen, verified, passed_over = better
+            skipped += passed_over
+        skipped += [item for item in remains if (step_in_name(item.path) or -1) > _step(chosen, verified)]
+        return CheckpointChoice(chosen=chosen, verified=verified, skipped=tuple(skipped), state_problem=problem)
+    skipped += remains
+    if skipped and not (start_over and all(item.is_damaged for item in skipped)):
+        raise NoUsableCheckpointError(_none_usable(kind.directory, skipped, problem))
+    return CheckpointChoice(chosen=None, verified=None, skipped=tuple(skipped), state_problem=problem)
+
+
+def set_damaged_aside(kind: Kind, damaged: Iterable[Skipped], clock: Clock = SYSTEM_CLOCK) -> None:
+    """Move damaged checkpoints out of the way, and delete the oldest that were moved beyond `MAX_SET_ASIDE`. What
+    cannot be moved is logged.
+
+    Args:
+        kind: moves them; its directory is the session's own.
+        damaged: those that were passed over; one that may be whole stays.
+        clock: gives the wall time.
+    """
+    moved = 0
+    try:
+        for item in damaged:
+            aside = kind.set_aside(item.path, item.reason, clock=clock) if item.is_damaged else None
+            if aside is not None:
+                moved += 1
+                _LOG.warning("The damaged checkpoint %s was moved to %s.", item.path, aside.path)
+        for extra in kind.own_set_aside()[: -max(moved, MAX_SET_ASIDE)]:
+            kind.delete_set_aside(extra)
+            _LOG.warning("Deleted %s (%s): more than %d damaged checkpoints.", extra.path, extra.reason, MAX_SET_ASIDE)
+    except OSError as error:
+        _LOG.warning("A damaged checkpoint cannot be moved out of the way in %s: %s", kind.directory, error)
 
 
 def log_skipped(skipped: Sequence[Skipped], chosen: str | None) -> None:
@@ -271,65 +205,7 @@ def log_skipped(skipped: Sequence[Skipped], chosen: str | None) -> None:
         _LOG.warning("The checkpoint %s %s: %s. %s instead.", item.path, what, item.reason.rstrip("."), instead)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckpointChoice:
-    """The checkpoint to resume from, and those that were skipped."""
-
-    chosen: Candidate | None
-    """None where there is no checkpoint: a new run."""
-    verified: bundle.VerifiedCheckpoint | None
-    skipped: tuple[Skipped, ...] = ()
-    """Newest first."""
-    state_problem: str | None = None
-    """The state file's problem, in one sentence; None where there is none."""
-
-
-def unlisted(directory: str, error: OSError) -> UnlistedCheckpointsError:
-    """Return the error for a directory of checkpoints that is there and cannot be listed."""
-    return UnlistedCheckpointsError(f"The checkpoints in {directory} cannot be listed: {error.strerror or error}")
-
-
-def choose(
-    candidates: Sequence[Candidate],
-    remains: Sequence[Skipped],
-    logdir: str,
-    problem: str | None,
-    *,
-    verify: Verify,
-    start_over: bool,
-) -> CheckpointChoice:
-    """Walk from the first candidate to one that verifies; see `CheckpointStore.newest_usable`.
-
-    Args:
-        candidates: in the order in which to try them.
-        remains: prefixes with data files and no index.
-        logdir: for the error's text.
-        problem: the state file's problem.
-        verify: checks one.
-        start_over: where all are damaged, choose none instead of raising.
-
-    Raises:
-        NoUsableCheckpointError: if there are checkpoints, and none verifies; lists each with its damage.
-    """
-    skipped: list[Skipped] = []
-    for index, candidate in enumerate(candidates):
-        verified = _try(verify, candidate.path, skipped)
-        if verified is None:
-            continue
-        chosen = candidate
-        better = _with_honest_name(candidate, verified, candidates[index + 1 :], verify)
-        if better is not None:
-            chosen, verified, passed_over = better
-            skipped += passed_over
-        skipped += [item for item in remains if (step_in_name(item.path) or -1) > _step(chosen, verified)]
-        return CheckpointChoice(chosen=chosen, verified=verified, skipped=tuple(skipped), state_problem=problem)
-    skipped += remains
-    if skipped and not (start_over and all(item.is_damaged for item in skipped)):
-        raise NoUsableCheckpointError(_none_usable(logdir, skipped, problem))
-    return CheckpointChoice(chosen=None, verified=None, skipped=tuple(skipped), state_problem=problem)
-
-
-def _try(verify: Verify, path: str, skipped: list[Skipped]) -> bundle.VerifiedCheckpoint | None:
+def _try(verify: Verify, path: str, skipped: list[Skipped]) -> VerifiedCheckpoint | None:
     try:
         return verify(path)
     except DamagedCheckpointError as error:
@@ -338,8 +214,8 @@ def _try(verify: Verify, path: str, skipped: list[Skipped]) -> bundle.VerifiedCh
 
 
 def _with_honest_name(
-    candidate: Candidate, verified: bundle.VerifiedCheckpoint, others: Sequence[Candidate], verify: Verify
-) -> tuple[Candidate, bundle.VerifiedCheckpoint, list[Skipped]] | None:
+    candidate: Candidate, verified: VerifiedCheckpoint, others: Sequence[Candidate], verify: Verify
+) -> tuple[Candidate, VerifiedCheckpoint, list[Skipped]] | None:
     """Return a better candidate where this one's files are those of another step, and the skipped ones.
 
     A save reads the step for the name first, so a checkpoint holds that step or a later one. The better one must hold
@@ -358,16 +234,16 @@ def _with_honest_name(
     return None
 
 
-def _step(candidate: Candidate, verified: bundle.VerifiedCheckpoint) -> int:
+def _step(candidate: Candidate, verified: VerifiedCheckpoint) -> int:
     step = candidate.step if verified.step is None else verified.step
     return -1 if step is None else step
 
 
-def _none_usable(logdir: str, skipped: Sequence[Skipped], problem: str | None) -> str:
+def _none_usable(directory: str, skipped: Sequence[Skipped], problem: str | None) -> str:
     listed = "\n".join(f"  {item.path}: {item.reason}" for item in skipped)
     note = f"\n  ({problem})" if problem else ""
     return (
-        f"None of the {len(skipped)} checkpoints of {logdir} can be read:\n{listed}{note}\n"
+        f"None of the {len(skipped)} checkpoints of {directory} can be read:\n{listed}{note}\n"
         "Bring one of them back (its .index file and its .data files belong together). To start at step 0, move them "
         'away, or use Options(unusable_checkpoints="start_over"), which sets damaged ones aside.'
     )

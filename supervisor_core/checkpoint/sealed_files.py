@@ -140,7 +140,7 @@ class SealedFiles:
                 with self.open(name) as file:
                     if read_data:
                         file.check()
-        return VerifiedCheckpoint(bytes=self.manifest.bytes, tensors=None, step=self.manifest.step)
+        return VerifiedCheckpoint(self.manifest.bytes, None, self.manifest.step, self.manifest)
 
 
 class OpenFile:

@@ -17,26 +17,29 @@ from __future__ import annotations
 import logging
 import os
 import re
-import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import NamedTuple
 
+from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
 from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher, guarded
 from supervisor_core.checkpoint.manifest import Manifest, SealedFile
-from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, Skipped, choose
+from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, Listed, Skipped, newest_usable, unlisted
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.checkpoint.sealed_listing import SealedListing
 from supervisor_core.checkpoint.session_history import can_follow
-from supervisor_core.checkpoint.set_aside import LAST_GOOD, MAX_SET_ASIDE, NOTE, find_set_aside, names_aside, note_of
+from supervisor_core.checkpoint.set_aside import LAST_GOOD, NOTE, SetAside, find_set_aside, names_aside, note_of
+from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import DamagedCheckpointError, UnlistedCheckpointsError
 from supervisor_core.storage.local import LOCAL, local_path, refuse_link
+from supervisor_core.systems import user_id
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -54,6 +57,14 @@ class Sealed:
     manifest: Manifest
     skipped: tuple[Skipped, ...] = ()
     """The newer ones that were passed over."""
+
+    @classmethod
+    def chosen(cls, choice: CheckpointChoice) -> Sealed | None:
+        """Return the checkpoint that was chosen; None without one."""
+        manifest = None if choice.verified is None else choice.verified.manifest
+        if choice.chosen is None or manifest is None:
+            return None
+        return cls(path=choice.chosen.path, manifest=manifest, skipped=choice.skipped)
 
 
 class StagedFiles(NamedTuple):
@@ -101,13 +112,22 @@ class SealedStore:
         self._listing = SealedListing(self.directory, self._final)
         self._swept = self._cannot_link = False
 
-    def checkpoints(self) -> list[Candidate]:
+    @property
+    def run(self) -> str:
+        """See `Kind.run`."""
+        return os.path.dirname(self.directory) if os.path.basename(self.directory) == "checkpoints" else self.directory
+
+    def candidates(self) -> list[Candidate]:
         """Return the checkpoints, whole or not, newest first; those without a valid manifest come first, by step.
 
         Raises:
             UnlistedCheckpointsError: if the directory is there and cannot be listed.
         """
         return [candidate for candidate, _ in self._listing.found()]
+
+    def listed(self) -> Listed:
+        """See `Kind.listed`."""
+        return Listed(self.candidates())
 
     def newest_attempt(self) -> int:
         """Return the newest session's number in the manifests; 0 where there is none, or they cannot be listed.
@@ -121,67 +141,38 @@ class SealedStore:
             return 0
 
     def newest_usable(
-        self,
-        *,
-        start_over: bool = False,
-        read_data: bool = True,
-        decode: Decode | None = None,
-        latest_step: int | None = None,
-    ) -> tuple[CheckpointChoice, Manifest | None]:
-        """Walk from the newest checkpoint back to the first one that verifies, and can be decoded.
+        self, *, start_over: bool = False, decode: Decode | None = None, latest_step: int | None = None
+    ) -> CheckpointChoice:
+        """Walk from the newest checkpoint back to the first one that verifies, and can be decoded; see
+        `recovery.newest_usable`.
 
         Args:
             start_over: where all are damaged, choose none instead of raising.
-            read_data: False trusts files of the right size.
             decode: called with each that is tried. Default: their content is not looked at.
             latest_step: pass over later ones. Default: none is too late.
-
-        Raises:
-            NoUsableCheckpointError: if there are checkpoints, and none verifies; lists each with its damage.
-            UnlistedCheckpointsError: if the directory is there and cannot be listed.
         """
-        verified: dict[str, Manifest] = {}
+        verify = partial(self._verify, decode=decode)
+        return newest_usable(self, verify, start_over=start_over, latest_step=latest_step)
 
-        def verify(path: str) -> VerifiedCheckpoint:
-            files = SealedFiles(path, manifests.read_manifest(path))
-            found = self._verify(files, read_data, decode)
-            verified[path] = files.manifest
-            return found
+    def verify(self, path: str, *, data: bool = True, on_progress: Progress | None = None) -> VerifiedCheckpoint:
+        """See `Kind.verify`."""
+        decode = partial(contents.check, kind=contents.FORMATS[self._prefix])
+        return self._verify(path, decode=decode, data=data, on_progress=on_progress)
 
-        candidates = self.checkpoints()
-        if latest_step is not None:
-            candidates = [item for item in candidates if item.step is not None and item.step <= latest_step]
-        recovery = choose(candidates, (), self.directory, None, verify=verify, start_over=start_over)
-        chosen = recovery.chosen
-        return recovery, None if chosen is None else verified[chosen.path]
-
-    def verify(
-        self, path: str, *, decode: Decode | None = None, on_progress: Progress | None = None
+    def _verify(
+        self, path: str, decode: Decode | None, *, data: bool = True, on_progress: Progress | None = None
     ) -> VerifiedCheckpoint:
-        """Verify one checkpoint of this directory as `newest_usable` does.
-
-        Args:
-            path: the checkpoint.
-            decode: what decodes its content.
-            on_progress: called with (bytes compared, bytes in all) while data is read.
-
-        Raises:
-            DamagedCheckpointError: why it is not chosen.
-        """
-        return self._verify(SealedFiles(path, manifests.read_manifest(path), on_progress), True, decode)
-
-    def _verify(self, files: SealedFiles, read_data: bool, decode: Decode | None) -> VerifiedCheckpoint:
-        name, step = os.path.basename(files.directory), files.manifest.step
-        match = self._final.fullmatch(name)
+        files = SealedFiles(path, manifests.read_manifest(path), on_progress)
+        match, step = self._final.fullmatch(os.path.basename(path)), files.manifest.step
         if match is None or int(match["step"]) != step:
-            raise DamagedCheckpointError(f"{files.directory}: its manifest is of step {step}")
+            raise DamagedCheckpointError(f"{path}: its manifest is of step {step}")
         try:
             if decode is not None:
                 decode(files)
         except DamagedCheckpointError:
             files.verify()  # which says more plainly what is wrong, if a file was altered
             raise
-        return files.verify(read_data=read_data)
+        return files.verify(read_data=data)
 
     def stage(self, step: int) -> str:
         """Return a new directory for files of a checkpoint that other processes write, before `save` completes it.
@@ -333,20 +324,32 @@ class SealedStore:
             if name != os.path.basename(target):
                 self.discard(os.path.join(self.directory, name))
 
-    def set_aside(self, skipped: Sequence[Skipped]) -> None:
-        """Rename damaged checkpoints so that they are none; the reason goes into a file beside theirs."""
-        for item in skipped:
-            if not item.is_damaged or os.path.dirname(item.path) != self.directory:
-                continue
-            try:
-                refuse_link(item.path)
-                target = next(path for path in names_aside(item.path) if not os.path.lexists(path))
-                self._filesystem.move(item.path, target)
-                self._filesystem.replace(os.path.join(target, NOTE), note_of(item.reason, time.time()))
-                _LOG.warning("The damaged checkpoint %s was set aside: %s", item.path, target)
-            except OSError as error:
-                _LOG.info("The damaged checkpoint %s stays where it is: %s", item.path, error)
-        self._bound_set_aside()
+    def set_aside(self, prefix: str, reason: str, *, clock: Clock = SYSTEM_CLOCK) -> SetAside | None:
+        """Rename a damaged checkpoint so that it is none; the reason goes into a file beside its own.
+
+        Raises:
+            OSError: if it cannot be renamed.
+        """
+        if os.path.dirname(prefix) != self.directory or not os.path.lexists(prefix):
+            return None
+        refuse_link(prefix)
+        target = next(path for path in names_aside(prefix) if not os.path.lexists(path))
+        self._filesystem.move(prefix, target)
+        at = clock.wall()
+        self._filesystem.replace(os.path.join(target, NOTE), note_of(reason, at))
+        return SetAside(path=target, name=os.path.basename(prefix), step=None, at=at, reason=reason)
+
+    def all_set_aside(self) -> list[SetAside]:
+        """See `Kind.all_set_aside`."""
+        return find_set_aside(LOCAL, self.directory, self._listing.names())
+
+    def own_set_aside(self) -> list[SetAside]:
+        """See `Kind.own_set_aside`."""
+        return find_set_aside(LOCAL, self.directory, self._listing.names(), self._final)
+
+    def delete_set_aside(self, item: SetAside) -> None:
+        """See `Kind.delete_set_aside`."""
+        self.discard(item.path)
 
     def _prepare(self) -> None:
         """Before the first save: make the directory, and sweep what killed saves and deletions left behind."""
@@ -380,12 +383,6 @@ class SealedStore:
             except OSError as error:  # the next session sweeps it
                 _LOG.info("The old checkpoint %s cannot be deleted: %s", saved.path, error)
 
-    def _bound_set_aside(self) -> None:
-        aside = find_set_aside(LOCAL, self.directory, self._listing.names(), self._final)
-        for item in aside[:-MAX_SET_ASIDE]:
-            _LOG.warning("Deleting %s: more than %d damaged checkpoints are set aside.", item.path, MAX_SET_ASIDE)
-            self.discard(item.path)
-
     def discard(self, path: str) -> None:
         """Delete a directory, as one that `stage` has made; one that cannot be deleted is logged."""
         try:
@@ -394,3 +391,101 @@ class SealedStore:
             pass
         except OSError as error:
             _LOG.info("%s cannot be deleted: %s", path, error)
+
+
+MAX_OF_OTHERS = 1000
+"""Directories of one other user with the names of checkpoints: the newest by their names are looked at."""
+
+
+class SealedListing:
+    """The sealed checkpoints in one directory, as they are now.
+
+    Args:
+        directory: absolute; it may not be there yet.
+        names: what matches their names, with a group ``step``.
+    """
+
+    def __init__(self, directory: str, names: re.Pattern[str]) -> None:
+        self._directory = directory
+        self._pattern = names
+        self._has_told = False
+
+    def found(self) -> list[tuple[Candidate, Manifest | None]]:
+        """Return the checkpoints with their manifests, in the order in which to try them.
+
+        Of a manifest there is what choosing and retention need (see `_in_short`): somebody may have put one of
+        megabytes into thousands of directories.
+        """
+        found: list[tuple[Candidate, Manifest | None]] = []
+        newest: tuple[str, Manifest] | None = None
+        for step, path in self._directories():
+            manifest: Manifest | None = None
+            with suppress(DamagedCheckpointError):  # trying it says why
+                read = manifests.read_manifest(path)
+                manifest = _in_short(read)
+                if newest is None or manifest.order > newest[1].order:
+                    newest = path, replace(manifest, preserved=read.preserved)
+            saved_at = None if manifest is None else manifest.saved_at
+            whole = manifest is not None
+            found.append((Candidate(path, step, "disk", saved_at, deletable=True, has_index=whole), manifest))
+        if newest is not None:
+            found = [(item, newest[1] if item.path == newest[0] else manifest) for item, manifest in found]
+
+        def order(item: tuple[Candidate, Manifest | None]) -> tuple[bool, tuple[int, int, int]]:
+            candidate, manifest = item
+            return manifest is None, (0, 0, candidate.step or 0) if manifest is None else manifest.order
+
+        return sorted(found, key=order, reverse=True)
+
+    def _directories(self) -> list[tuple[int, str]]:
+        """Return the directories with a checkpoint's name, with their steps; of each other user the newest."""
+        by_owner: dict[int, list[tuple[int, str]]] = {}
+        for name in self.names():
+            if (match := self._pattern.fullmatch(name)) is None:
+                continue
+            path = os.path.join(self._directory, name)
+            with suppress(OSError):
+                owner = os.lstat(path).st_uid
+                if os.path.isdir(path):
+                    by_owner.setdefault(owner, []).append((int(match["step"]), path))
+        kept = []
+        for owner, found in by_owner.items():
+            if owner not in (0, user_id()) and len(found) > MAX_OF_OTHERS:
+                if not self._has_told:
+                    text = "%s: %d directories of user %d have names of checkpoints; only the newest %d are looked at."
+                    _LOG.warning(text, self._directory, len(found), owner, MAX_OF_OTHERS)
+                self._has_told = True
+                found = sorted(found)[-MAX_OF_OTHERS:]
+            kept += found
+        return kept
+
+    def whole(self) -> list[tuple[str, Manifest]]:
+        """Return the checkpoints with a valid manifest, oldest first."""
+        return [(item.path, manifest) for item, manifest in reversed(self.found()) if manifest is not None]
+
+    def names(self) -> list[str]:
+        """Return the names in the directory; none where there is no directory.
+
+        Raises:
+            UnlistedCheckpointsError: if it cannot be listed.
+        """
+        try:
+            return LOCAL.list_names(self._directory)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise unlisted(self._directory, error) from error
+
+
+def _in_short(manifest: Manifest) -> Manifest:
+    """Return the part of a manifest that stays within 10 KB; the names in ``preserved`` count in the newest only."""
+    return Manifest(
+        format="",
+        step=manifest.step,
+        session=manifest.session,
+        attempt=manifest.attempt,
+        number=manifest.number,
+        saved_at=manifest.saved_at,
+        last_preserved_at=manifest.last_preserved_at,
+        doubt=None if manifest.doubt is None else Doubt(manifest.doubt.text),
+    )

@@ -10,7 +10,7 @@ between leaves
 * under a new name: data without an index, which is no checkpoint, and is swept;
 * under a name that was there before: new data with the old index, which is damaged, and the new index still staged.
   Then the move is finished, by the save itself or by the next session before it chooses what to resume from
-  (`replacement`). It is finished only where that makes a whole checkpoint of a damaged one.
+  (`store.finish_replacement`). It is finished only where that makes a whole checkpoint of a damaged one.
 
 Local files only. A remote store has no renaming worth the name: there a checkpoint is written in its place, and the
 state file alone says that it counts.
@@ -26,8 +26,7 @@ import os
 import uuid
 
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.replacement import move_into_place
-from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.checkpoint.store import CheckpointStore, move_into_place
 from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError
 from supervisor_core.storage.local import filesystem_for, local_path
 from supervisor_core.storage.trees import remove_tree

@@ -9,25 +9,34 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint import bundle, legacy
 from supervisor_core.checkpoint.guard import Publisher, guarded
 from supervisor_core.checkpoint.ledger import Ledger, SavedAs
-from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, files_of, last_part, without_shards
+from supervisor_core.checkpoint.names import (
+    CheckpointNames,
+    deletable_files,
+    files_of,
+    last_part,
+    named_by,
+    step_in_name,
+    without_shards,
+)
 from supervisor_core.checkpoint.recovery import (
     Candidate,
     CheckpointChoice,
-    CheckpointListing,
+    Listed,
     Skipped,
+    Source,
     Verify,
-    choose,
+    newest_usable,
     unlisted,
 )
-from supervisor_core.checkpoint.replacement import finish_replacement
 from supervisor_core.checkpoint.retention import Saved
 from supervisor_core.checkpoint.set_aside import SetAside, find_set_aside, finish_moves, move_aside
 from supervisor_core.checkpoint.state_file import (
@@ -40,10 +49,14 @@ from supervisor_core.checkpoint.state_file import (
 )
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
-from supervisor_core.storage.filesystem import Check, Filesystem, unguarded
-from supervisor_core.storage.local import filesystem_for, local_path, refuse_link
+from supervisor_core.storage.filesystem import Check, Filesystem, Reader, unguarded
+from supervisor_core.storage.local import LOCAL, LocalFilesystem, filesystem_for, local_path, refuse_link
 
 _LOG = logging.getLogger("supervisor_core")
+
+MAX_NAMED = 10_000
+"""Of the checkpoints that a state file names, only the newest of this number are looked for."""
+_DRIVE = re.compile(r"^[A-Za-z]:[\\/]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +124,11 @@ class CheckpointStore:
         """The sessions' records of their saves."""
         self._listing = CheckpointListing(self.filesystem, self.logdir, self.directory, self._names)
 
+    @property
+    def run(self) -> str:
+        """See `Kind.run`."""
+        return self.logdir
+
     def prepare(self) -> None:
         """Check that this session may save, and make the checkpoints' directory again where it was deleted: if it is in
         the session's logdir. Any other may come back by itself.
@@ -138,39 +156,29 @@ class CheckpointStore:
         """
         return self._list()[0]
 
-    def without_index(self) -> tuple[Skipped, ...]:
-        """Return the prefixes with data files and no index that the state file does not name.
-
-        Raises:
-            UnlistedCheckpointsError: if the logdir is there and cannot be listed.
-        """
-        candidates, _, entries = self._list()
-        return self._without_index(candidates, entries)
+    def listed(self) -> Listed:
+        """See `Kind.listed`. Data files without an index that the state file does not name are remains."""
+        candidates, reading, entries = self._list()
+        remains = self._without_index(candidates, entries)
+        is_new = reading.verdict == "missing" and not (candidates or remains)
+        return Listed(candidates, remains, None if is_new else reading.problem)
 
     def newest_usable(self, *, verify: Verify = bundle.verify, start_over: bool = False) -> CheckpointChoice:
-        """Walk from the newest checkpoint back to the first one that verifies.
-
-        Data files without an index count as a damaged checkpoint. One that is whole and holds an earlier step than its
-        name says (its files are another's) is skipped where a better one exists.
+        """Walk from the newest checkpoint back to the first one that verifies; see `recovery.newest_usable`.
 
         Args:
             verify: checks one; `bundle.verify` reads all its data.
-            start_over: where all are damaged, choose none instead of raising. An unreadable one raises in any case: it
-                may be whole.
-
-        Raises:
-            NoUsableCheckpointError: if there are checkpoints, and none verifies; lists each with its damage.
-            UnlistedCheckpointsError: if the logdir is there and cannot be listed.
+            start_over: where all are damaged, choose none instead of raising.
         """
-        candidates, reading, entries = self._list()
-        remains = self._without_index(candidates, entries)
-        problem = reading.problem
-        if reading.verdict == "missing" and not (candidates or remains):
-            problem = None
-        check = partial(self.verify, verify=verify)
-        return choose(candidates, remains, self.logdir, problem, verify=check, start_over=start_over)
+        return newest_usable(self, partial(self.verified, verify=verify), start_over=start_over)
 
-    def verify(self, path: str, *, verify: Verify = bundle.verify) -> bundle.VerifiedCheckpoint:
+    def verify(
+        self, path: str, *, data: bool = True, on_progress: bundle.Progress | None = None
+    ) -> bundle.VerifiedCheckpoint:
+        """See `Kind.verify`."""
+        return self.verified(path, verify=partial(bundle.verify, data=data, on_progress=on_progress))
+
+    def verified(self, path: str, *, verify: Verify) -> bundle.VerifiedCheckpoint:
         """Verify one checkpoint that the state file names, or that is in the logdir.
 
         Args:
@@ -454,3 +462,219 @@ def _overtaken(state: CheckpointState | None, later: Sequence[SavedAs]) -> str |
 
 def _paths_of(state: CheckpointState | None) -> tuple[str, ...]:
     return (*state.all_model_checkpoint_paths, state.model_checkpoint_path) if state else ()
+
+
+class CheckpointListing:
+    """Lists the checkpoints of one run; see `CheckpointStore` for how a path is resolved.
+
+    Args:
+        filesystem: the logdir's.
+        logdir: from where the state file's relative paths count.
+        directory: where the checkpoints are; the logdir, or below it.
+        names: what they are called.
+    """
+
+    def __init__(self, filesystem: Filesystem, logdir: str, directory: str, names: CheckpointNames) -> None:
+        self._filesystem = filesystem
+        self._logdir = logdir
+        self._directory = directory
+        self._names = names
+
+    def candidates(
+        self, state: CheckpointState | None, entries: set[str], later: Sequence[SavedAs] = ()
+    ) -> list[Candidate]:
+        """Return the candidates: the state file's choice, the others it names from the last, then the rest on disk.
+
+        Args:
+            state: the state file; None where it is missing or unreadable.
+            entries: what `list_names` returned.
+            later: saves newer than the state file, newest first; those whose files exist come first.
+        """
+        found: dict[str, Candidate] = {}
+        for item in later:
+            path = os.path.join(self._logdir, item.path)
+            if f"{last_part(path)}.index" in entries and os.path.dirname(path) == self._directory:
+                found[path] = self._candidate(path, "ledger", item.saved_at, deletable=True)
+        if state is not None:
+            stamps = dict(zip(state.all_model_checkpoint_paths, state.timestamps, strict=False))
+            there = named_by(entries)
+            named = (state.model_checkpoint_path, *reversed(state.all_model_checkpoint_paths[-MAX_NAMED:]))
+            for recorded in dict.fromkeys(named):
+                candidate = self._named(recorded, stamps.get(recorded), entries, there)
+                found.setdefault(candidate.path, candidate)
+        on_disk = []
+        for name in self._names.prefixes(entries):
+            path = os.path.join(self._directory, name)
+            if path not in found and (f"{name}.index" in entries or self._is_legacy(path)):
+                on_disk.append(self._candidate(path, "disk", None, deletable=True))
+        on_disk.sort(key=lambda item: (-1 if item.step is None else item.step, item.saved_at or 0.0), reverse=True)
+        return [*found.values(), *on_disk]
+
+    def without_index(self, entries: set[str]) -> list[str]:
+        """Return the names of checkpoints that have data and no index, highest step first.
+
+        Without those that a killed save was moving into place: their index is still staged.
+        """
+        known = {without_shards(name) for name in self._names.prefixes(entries)}
+        moving = {self._names.owner(name) for files in self.half_moved(entries).values() for name in files}
+        owners = {self._names.owner(name) for name in entries if not name.endswith(".meta")}
+        found = [name for name in owners - known - moving if name is not None]
+        # Checked again: a save may have moved it into place since the directory was listed.
+        found = [name for name in found if not self._filesystem.is_file(os.path.join(self._directory, f"{name}.index"))]
+        return sorted(found, key=lambda name: (step_in_name(name) or -1, name), reverse=True)
+
+    def half_moved(self, entries: set[str]) -> dict[str, list[str]]:
+        """Return the files that killed saves moved into place while the index stayed staged, by staging directory."""
+        known = {without_shards(name) for name in self._names.prefixes(entries)}
+        found: dict[str, list[str]] = {}
+        for staging in entries:
+            if self._names.staged(staging) is None:
+                continue
+            try:
+                inside = set(self._filesystem.list_names(os.path.join(self._directory, staging)))
+            except OSError:  # no directory, or deleted: it proves nothing
+                continue
+            indexed = {name.removesuffix(".index") for name in inside if name.endswith(".index")} - known
+            found[staging] = sorted(name for name in entries - inside if self._names.owner(name) in indexed)
+        return found
+
+    def list_names(self) -> set[str]:
+        """Return the names in the checkpoints' directory; an empty set where it does not exist.
+
+        Raises:
+            OSError: if it exists and cannot be listed.
+        """
+        try:
+            return set(self._filesystem.list_names(self._directory))
+        except FileNotFoundError:
+            return set()
+
+    def _named(self, recorded: str, saved_at: float | None, entries: set[str], there: set[str]) -> Candidate:
+        name = last_part(recorded)
+        inside = os.path.join(self._directory, name)
+        if name in there:
+            has_index = f"{name}.index" in entries or self._is_legacy(inside)
+            own = self._names.matches(name)
+            return self._candidate(inside, "state", saved_at, deletable=own, has_index=has_index)
+        absolute = os.path.isabs(recorded) or "://" in recorded or bool(_DRIVE.match(recorded))
+        path = recorded if absolute else os.path.normpath(os.path.join(self._logdir, recorded))
+        # Of the logdir's own store only: a line in a text file opens no connection to another.
+        if path != inside and _store_of(path) == _store_of(self._logdir) and self._exists(path):
+            return self._candidate(path, "state", saved_at, deletable=False)
+        step = step_in_name(inside)
+        return Candidate(inside, step, "state", saved_at, deletable=True, found=False, has_index=False)
+
+    def _candidate(
+        self,
+        path: str,
+        source: Source,
+        saved_at: float | None,
+        *,
+        deletable: bool,
+        has_index: bool = True,
+    ) -> Candidate:
+        if saved_at is None:
+            saved_at = self._modified_at(path)
+        return Candidate(path, step_in_name(path), source, saved_at, deletable=deletable, has_index=has_index)
+
+    def _modified_at(self, path: str) -> float | None:
+        filesystem, path = self._filesystem_of(path)
+        for file in (f"{path}.index", legacy.first_file(filesystem, path)):
+            try:
+                return None if file is None else filesystem.modified_at(file)
+            except OSError:
+                continue  # reading it will say what is wrong
+        return None
+
+    def _exists(self, path: str) -> bool:
+        filesystem, path = self._filesystem_of(path)
+        return filesystem.is_file(f"{path}.index") or legacy.first_file(filesystem, path) is not None
+
+    def _is_legacy(self, path: str) -> bool:
+        return legacy.first_file(self._filesystem, path) is not None
+
+    def _filesystem_of(self, path: str) -> tuple[Filesystem, str]:
+        is_elsewhere = ("://" in path or "://" in self._logdir) and not path.startswith(self._logdir)
+        return filesystem_for(path) if is_elsewhere else (self._filesystem, path)
+
+
+def _store_of(path: str) -> str:
+    return "" if local_path(path) is not None else path.partition("://")[0].lower()
+
+
+def move_into_place(filesystem: Filesystem, staging: str, directory: str) -> None:
+    """Move all files of a staging directory into their place, the index last, durably.
+
+    Raises:
+        OSError: if a file cannot be moved; those before it stay in place.
+        LogdirInUseError: if another chief has taken the logdir over.
+    """
+    for file in sorted(os.listdir(staging), key=lambda file: file.endswith(".index")):
+        filesystem.move(os.path.join(staging, file), os.path.join(directory, file))
+    filesystem.sync((), directory or ".")
+
+
+def finish_replacement(filesystem: Filesystem, staging: str, directory: str) -> str | None:
+    """Finish a move that was interrupted while it replaced a checkpoint; return the prefix of the repaired checkpoint.
+
+    Args:
+        filesystem: checks before each change.
+        staging: the staging directory, local.
+        directory: the checkpoint's directory.
+
+    Returns:
+        None where there is nothing to finish: the move had not begun, or was a new checkpoint's, or the checkpoint in
+        place is whole, or the staged files would not make it whole.
+
+    Raises:
+        OSError: if a file cannot be moved.
+        LogdirInUseError: if another chief has taken the logdir over.
+    """
+    try:
+        staged = os.listdir(staging)
+    except OSError:  # no directory, or deleted
+        return None
+    name = next((file.removesuffix(".index") for file in staged if file.endswith(".index")), None)
+    if name is None or not LOCAL.is_file(os.path.join(directory, f"{name}.index")):
+        return None
+    prefix = os.path.join(directory, name)
+    try:
+        count = bundle.read_index(os.path.join(staging, name)).num_shards
+        if count <= sum(file.startswith(f"{name}.data-") for file in staged):
+            return None
+        if _verifies(prefix, LOCAL) or not _verifies(prefix, _Overlaid(staging)):
+            return None
+    except DamagedCheckpointError:
+        return None
+    move_into_place(filesystem, staging, directory)
+    filesystem.remove_tree(staging)
+    return prefix
+
+
+def _verifies(prefix: str, filesystem: Filesystem) -> bool:
+    try:
+        bundle.verify(prefix, filesystem=filesystem)
+    except UnreadableCheckpointError:  # it may be whole
+        raise
+    except DamagedCheckpointError:
+        return False
+    return True
+
+
+class _Overlaid(LocalFilesystem):
+    """The local files with the staged ones in their place."""
+
+    def __init__(self, staging: str) -> None:
+        self._staging = staging
+
+    def open(self, path: str) -> Reader:
+        """See `Filesystem.open`."""
+        return super().open(self._newer(path))
+
+    def is_file(self, path: str) -> bool:
+        """See `Filesystem.is_file`."""
+        return super().is_file(self._newer(path))
+
+    def _newer(self, path: str) -> str:
+        staged = os.path.join(self._staging, os.path.basename(path))
+        return staged if os.path.lexists(staged) else path

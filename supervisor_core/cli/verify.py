@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import click
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from supervisor_core.checkpoint import bundle, contents
-from supervisor_core.checkpoint.contents import FORMATS
+from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.names import step_in_name
-from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, RunDirectory, Skipped, choose, find_runs
-from supervisor_core.checkpoint.sealed_listing import find_sealed, prefix_of
-from supervisor_core.checkpoint.sealed_store import SealedStore
+from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, Kind, Skipped, newest_usable
+from supervisor_core.checkpoint.search import find_stores
 from supervisor_core.checkpoint.set_aside import SetAside
-from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.checkpoint.values import CheckpointValues, values_of
 from supervisor_core.cli import WrongInput
 from supervisor_core.cli.logdirs import (
@@ -148,23 +144,26 @@ def _verify_logdir(
     """Return the verdict of each run of a logdir, and what could not be searched."""
     filesystem, top = _directory(logdir.path)
     unsearched: list[str] = []
+    by_run: dict[str, list[Kind]] = {}
     with progress_bar(TextColumn("looking for checkpoints"), TimeElapsedColumn()):
-        runs = list(find_runs(filesystem, top, on_error=lambda error: unsearched.append(error_text(error))))
-        # What it could not search was said above.
-        of_sealed = [] if local_path(top) is None else list(find_sealed(top, on_error=lambda error: None))
+        for store in find_stores(filesystem, top, on_error=lambda error: unsearched.append(error_text(error))):
+            by_run.setdefault(_name_in(top, store.run), []).append(store)
     include = logdir.include(include)
-    runs = [run for run in runs if is_wanted(_name_in(top, run.path), include, exclude)]
-    of_sealed = [path for path in of_sealed if is_wanted(_name_in(top, _run_of_sealed(path)), include, exclude)]
     with _reading() as watch:
-        verdicts = [_verify_run(filesystem, top, run, watch) for run in runs]
-        sealed = [_verify_sealed(top, directory, watch) for directory in of_sealed]
+        verdicts = {
+            name: _verify_run(name, stores, watch)
+            for name, stores in by_run.items()
+            if is_wanted(name, include, exclude)
+        }
         if with_values:
-            verdicts = [_with_values(verdict, filesystem, watch) for verdict in verdicts]
-            sealed = [_with_values(verdict, None, watch) for verdict in sealed]
+            verdicts = {name: _with_values(verdict, filesystem, watch) for name, verdict in verdicts.items()}
     with runs_bar("events files") as on_progress:
         events, unlisted = verify_events(top, on_progress, include, exclude)
     unsearched += [text for text in unlisted if not any(reason.split(":")[0] in text for reason in unsearched)]
-    return _together(verdicts, sealed, events, top), unsearched
+    for name, files in events.items():
+        path = top if name == "." else f"{top.rstrip('/')}/{name}"
+        verdicts[name] = replace(verdicts.get(name) or RunVerdict(run=name, path=path), events=files)
+    return [verdicts[name] for name in sorted(verdicts)], unsearched
 
 
 def _directory(logdir: str) -> tuple[Filesystem, str]:
@@ -186,107 +185,60 @@ def _name_in(top: str, path: str) -> str:
     return os.path.relpath(path, top) if "://" not in top else path[len(top) :].strip("/") or "."
 
 
-def _together(
-    verdicts: list[RunVerdict], sealed: list[RunVerdict], events: Mapping[str, tuple[EventsVerdict, ...]], top: str
-) -> list[RunVerdict]:
-    """Return what was found of each run, by name; a run that has both kinds of checkpoints once."""
-    runs = {verdict.run: verdict for verdict in verdicts}
-    for found in sealed:
-        before = runs.get(found.run) or RunVerdict(run=found.run, path=found.path)
-        runs[found.run] = replace(
-            before,
-            checkpoints=(*before.checkpoints, *found.checkpoints),
-            state_problem=before.state_problem or found.state_problem,
-            resume=before.resume or found.resume,
-            resume_step=before.resume_step if before.resume else found.resume_step,
-            problem=before.problem or found.problem,
-        )
-    for name, files in events.items():
-        path = top if name == "." else f"{top.rstrip('/')}/{name}"
-        runs[name] = replace(runs.get(name) or RunVerdict(run=name, path=path), events=files)
-    return [runs[name] for name in sorted(runs)]
-
-
-def _verify_run(filesystem: Filesystem, top: str, run: RunDirectory, watch: Watch) -> RunVerdict:
-    first = CheckpointStore(run.path, run.basenames[0], filesystem=filesystem)
-    check = _once(partial(first.verify, verify=lambda path: bundle.verify(path, on_progress=watch(path))))
+def _verify_run(run: str, stores: Sequence[Kind], watch: Watch) -> RunVerdict:
+    """Verify all checkpoints of a run; of each kind the first store is the one that a restart would look into."""
     verdicts: dict[str, CheckpointVerdict] = {}
     aside: dict[str, SetAside] = {}
-
-    def resume() -> CheckpointChoice:
-        for basename in run.basenames:
-            store = CheckpointStore(run.path, basename, filesystem=filesystem)
-            for candidate in store.candidates():
+    first: dict[type, Kind] = {}
+    found: list[RunVerdict] = []
+    for store in stores:
+        check = _once(store, watch)
+        choice, problem = CheckpointChoice(chosen=None, verified=None), None
+        try:
+            listed = store.listed()
+            for candidate in listed.candidates:
                 if candidate.path not in verdicts:
                     verdicts[candidate.path] = _verify_one(candidate, check)
-            for item in store.without_index():
+            for item in listed.remains:
                 verdicts.setdefault(item.path, _without_index(item))
             aside.update((item.path, item) for item in store.all_set_aside())
-        return first.newest_usable(verify=check)
-
-    return _run_verdict(_name_in(top, run.path), run.path, resume, verdicts, aside)
-
-
-def _verify_sealed(top: str, directory: str, watch: Watch) -> RunVerdict:
-    """Check the sealed checkpoints of one directory, as a resume does; they belong to the run above it."""
-    prefix = prefix_of(directory)
-    store = SealedStore(directory, prefix)
-    decode = partial(contents.check, kind=FORMATS[prefix])
-    check = _once(lambda path: store.verify(path, decode=decode, on_progress=watch(path)))
-    verdicts: dict[str, CheckpointVerdict] = {}
-
-    def resume() -> CheckpointChoice:
-        candidates = store.checkpoints()
-        verdicts.update((candidate.path, _verify_one(candidate, check)) for candidate in candidates)
-        return choose(candidates, (), directory, None, verify=check, start_over=False)
-
-    run = _run_of_sealed(directory)
-    return _run_verdict(_name_in(top, run), run, resume, verdicts, {})
-
-
-def _run_of_sealed(directory: str) -> str:
-    """Return the directory of the run whose sealed checkpoints are in a directory."""
-    return os.path.dirname(directory) if os.path.basename(directory) == "checkpoints" else directory
-
-
-def _run_verdict(
-    run: str,
-    path: str,
-    resume: Callable[[], CheckpointChoice],
-    verdicts: Mapping[str, CheckpointVerdict],
-    aside: Mapping[str, SetAside],
-) -> RunVerdict:
-    """Return the verdict of a run: what `resume`, which fills in the other two, would resume from, or its problem."""
-    problem, recovery = None, CheckpointChoice(chosen=None, verified=None)
-    try:
-        recovery = resume()
-    except NoUsableCheckpointError:
-        problem = "none of its checkpoints can be read"
-    except CheckpointError as error:
-        problem = str(error)
-    except OSError as error:
-        problem = error_text(error)
-    chosen = recovery.chosen if recovery.verified is not None else None
-    return RunVerdict(
-        run=run,
-        path=path,
+            if first.setdefault(type(store), store) is store:
+                choice = newest_usable(store, check)
+        except NoUsableCheckpointError:
+            problem = "none of its checkpoints can be read"
+        except CheckpointError as error:
+            problem = str(error)
+        except OSError as error:
+            problem = error_text(error)
+        chosen = choice.chosen if choice.verified is not None else None
+        found.append(
+            RunVerdict(
+                run=run,
+                path=store.run,
+                state_problem=choice.state_problem,
+                resume=None if chosen is None else chosen.path,
+                resume_step=None if chosen is None else _step(chosen, choice.verified),
+                problem=problem,
+            )
+        )
+    best = next((item for item in found if item.resume), found[0])
+    return replace(
+        best,
         checkpoints=tuple(verdicts.values()),
         set_aside=tuple(sorted(aside.values(), key=lambda item: (item.at, item.path))),
-        state_problem=recovery.state_problem,
-        resume=None if chosen is None else chosen.path,
-        resume_step=None if chosen is None else _step(chosen, recovery.verified),
-        problem=problem,
+        state_problem=next((item.state_problem for item in found if item.state_problem), None),
+        problem=next((item.problem for item in found if item.problem), None),
     )
 
 
-def _once(verify: Check) -> Check:
+def _once(store: Kind, watch: Watch) -> Check:
     """Return what verifies each checkpoint once, and returns or raises the same later."""
     results: dict[str, bundle.VerifiedCheckpoint | DamagedCheckpointError] = {}
 
     def check(path: str) -> bundle.VerifiedCheckpoint:
         if path not in results:
             try:
-                results[path] = verify(path)
+                results[path] = store.verify(path, on_progress=watch(path))
             except DamagedCheckpointError as error:
                 results[path] = error
         result = results[path]

@@ -20,11 +20,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from supervisor_core.checkpoint import bundle, contents
-from supervisor_core.checkpoint.recovery import find_runs
-from supervisor_core.checkpoint.sealed_listing import find_sealed, prefix_of
-from supervisor_core.checkpoint.sealed_store import SealedStore
-from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
+from supervisor_core.checkpoint.manifest import NAME as MANIFEST
+from supervisor_core.checkpoint.recovery import Kind, newest_usable
+from supervisor_core.checkpoint.search import find_stores
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import CheckpointError
 from supervisor_core.events.record_fields import Number, read_strictly
@@ -157,7 +156,7 @@ class LogdirView:
         self.logdir = logdir if local is None else os.path.abspath(local)
         self._filesystem, self._top = filesystem_for(self.logdir)
         self._watch = LogdirWatch(self.logdir, kept_ticks=1, all_saves=False)
-        self._verified: dict[tuple[str, float | None], bundle.VerifiedCheckpoint] = {}
+        self._verified: dict[tuple[str, float | None], VerifiedCheckpoint] = {}
         self._lock: int | None = None
 
     def take(self, lock_suffix: str = ".lock") -> bool:
@@ -260,37 +259,22 @@ class LogdirView:
             for item in run.run.checkpoints
             if item.verified and item.path is not None
         }
-        for run in find_runs(self._filesystem, self._top, on_error=errors.append):
-            for basename in run.basenames:
-                store = CheckpointStore(run.path, basename, filesystem=self._filesystem)
-                found = store.newest_usable(verify=partial(self._verify, recorded), start_over=True)
-                if found.chosen is not None and found.verified is not None:
-                    has_any = True
-                    step = found.chosen.step if found.verified.step is None else found.verified.step
-                    best += [] if step is None else [step]
-        if local_path(self._top) is not None:
-            for directory in find_sealed(self._top, on_error=errors.append):
-                prefix = prefix_of(directory)
-                sealed_store = SealedStore(directory, prefix)
-                newest = next((os.path.basename(item.path) for item in sealed_store.checkpoints()), "")
-                sealed, manifest = sealed_store.newest_usable(
-                    start_over=True,
-                    read_data=newest not in recorded,
-                    decode=partial(contents.check, kind=contents.FORMATS[prefix]),
-                )
-                if manifest is not None and sealed.chosen is not None:
-                    has_any = True
-                    best.append(manifest.step)
+        for store in find_stores(self._filesystem, self._top, on_error=errors.append):
+            found = newest_usable(store, partial(self._verify, store, recorded), start_over=True)
+            if found.chosen is not None and found.verified is not None:
+                has_any = True
+                step = found.chosen.step if found.verified.step is None else found.verified.step
+                best += [] if step is None else [step]
         return max(best, default=None), not errors, has_any
 
-    def _verify(self, recorded: Collection[str], path: str) -> bundle.VerifiedCheckpoint:
+    def _verify(self, store: Kind, recorded: Collection[str], path: str) -> VerifiedCheckpoint:
         """Verify a checkpoint, once. Of one that its session has read back the index and the sizes are enough."""
-        index = f"{path}.index"
-        key = (path, self._filesystem.modified_at(index) if self._filesystem.is_file(index) else None)
+        marks = [mark for mark in (f"{path}.index", f"{path}/{MANIFEST}") if self._filesystem.is_file(mark)]
+        key = (path, self._filesystem.modified_at(marks[0]) if marks else None)
         if key not in self._verified:
             if len(self._verified) >= MAX_VERIFIED:
                 self._verified.clear()
-            self._verified[key] = bundle.verify(path, data=os.path.basename(path) not in recorded)
+            self._verified[key] = store.verify(path, data=os.path.basename(path) not in recorded)
         return self._verified[key]
 
     @property

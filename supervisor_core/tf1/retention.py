@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.names import last_part
-from supervisor_core.checkpoint.recovery import Candidate, Skipped
+from supervisor_core.checkpoint.recovery import Candidate, Skipped, set_damaged_aside
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
-from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
 from supervisor_core.checkpoint.state_file import SaveId
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
@@ -108,7 +107,7 @@ class CheckpointRetention:
             damaged = self._damaged(plan.retention.kept, quick)
             if damaged:
                 self._bad |= {_key(item.path) for item in damaged}
-                self._set_aside(item for item in damaged if item.is_damaged)
+                self._set_aside(damaged)
                 plan = self.announce(plan.path, plan.saved_at, plan.doubt, reprieved=plan.retention.delete)
                 self._write_state(plan)
         deleted = []
@@ -197,22 +196,8 @@ class CheckpointRetention:
     def _set_aside(self, damaged: Iterable[Skipped]) -> None:
         """Move checkpoints out of the way, if the logdir is this session's; bound how many there are."""
         damaged = list(damaged)
-        if not damaged or not self._holds(self._store.logdir):
-            return
-        moved = 0
-        try:
-            for item in damaged:
-                aside = self._store.set_aside(item.path, item.reason, clock=self._clock)
-                if aside is not None:
-                    moved += 1
-                    _LOG.warning("The damaged checkpoint %s was moved to %s.", item.path, aside.path)
-            for extra in self._store.own_set_aside()[: -max(moved, MAX_SET_ASIDE)]:
-                self._store.delete_set_aside(extra)
-                _LOG.warning(
-                    "Deleted %s (%s): more than %d damaged checkpoints.", extra.path, extra.reason, MAX_SET_ASIDE
-                )
-        except OSError as error:
-            _LOG.warning("A damaged checkpoint cannot be moved out of the way in %s: %s", self._store.directory, error)
+        if damaged and self._holds(self._store.logdir):
+            set_damaged_aside(self._store, damaged, self._clock)
 
     def _saver_list(self) -> list[Saved]:
         """The saver's list, without what is no longer there."""

@@ -19,7 +19,7 @@ from typing import Any
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint.doubt import doubt_of
 from supervisor_core.checkpoint.manifest import Manifest
-from supervisor_core.checkpoint.recovery import CheckpointChoice, Skipped, log_skipped
+from supervisor_core.checkpoint.recovery import CheckpointChoice, Skipped, log_skipped, set_damaged_aside
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Decode, Sealed, SealedStore, StagedFiles
 from supervisor_core.checkpoint.session_history import SessionHistory
@@ -296,13 +296,31 @@ class Saver(Checkpoints):
             decoded.append(self._read_files(files))
 
         history = None if self._recorder is None else self._recorder.history
-        recovery, manifest = newest_to_verify(self._store, self._options.verify_resume, history, decode)
-        if manifest is None:
-            recovery, manifest = self._store.newest_usable(start_over=start_over, decode=decode)
-        if recovery.chosen is None or manifest is None:
-            self._skipped = recovery.skipped
-            return None, recovery.skipped
-        return Sealed(path=recovery.chosen.path, manifest=manifest, skipped=recovery.skipped), decoded[0]
+        found = self._newest_to_verify(history, decode) or self._store.newest_usable(
+            start_over=start_over, decode=decode
+        )
+        sealed = Sealed.chosen(found)
+        if sealed is None:
+            self._skipped = found.skipped
+            return None, found.skipped
+        return sealed, decoded[0]
+
+    def _newest_to_verify(self, history: SessionHistory | None, decode: Decode) -> CheckpointChoice | None:
+        """Return the newest checkpoint that is at least `Options.verify_resume` steps before the last one reached.
+        None if no steps are asked for, the training was completed, or there is none, which is logged."""
+        steps = self._options.verify_resume
+        if not steps or history is None or history.last_step is None or history.previous_outcome in COMPLETED:
+            return None
+        reached = history.last_step
+        with suppress(NoUsableCheckpointError):
+            found = self._store.newest_usable(start_over=True, decode=decode, latest_step=reached - steps)
+            if found.chosen is not None:
+                return found
+        _LOG.warning(
+            "Options.verify_resume: no usable checkpoint is %d steps before step %d, the last one reached: the newest "
+            "is restored.", steps, reached,
+        )  # fmt: skip
+        return None
 
     def _is_on_disk(self, step: int) -> bool:
         """Return whether the newest checkpoint is of this step and state, and has not been deleted since."""
@@ -371,7 +389,7 @@ class Saver(Checkpoints):
             self._stage = _WRITING
             try:
                 if self._skipped:
-                    self._store.set_aside(self._skipped)
+                    set_damaged_aside(self._store, self._skipped)
                     self._skipped = ()
                 sealed = self._write(job)
                 job.path = sealed.path
@@ -489,29 +507,3 @@ class Saver(Checkpoints):
             self._session.coord.request_stop(failed)
         elif self._policy.save_secs is not None:
             self._plan_in(min(self._policy.save_secs, self._backoff.next_delay(self._failures_in_a_row)), job.step)
-
-
-def newest_to_verify(
-    store: SealedStore, steps: int, history: SessionHistory | None, decode: Decode
-) -> tuple[CheckpointChoice, Manifest | None]:
-    """Return the newest checkpoint that is at least `steps` steps before the last one reached. None where no steps
-    are asked for, the training was completed, or there is none, which is logged.
-
-    Args:
-        store: the checkpoints.
-        steps: `Options.verify_resume`.
-        history: the earlier sessions; None where they are not known.
-        decode: see `SealedStore.newest_usable`.
-    """
-    if not steps or history is None or history.last_step is None or history.previous_outcome in COMPLETED:
-        return CheckpointChoice(chosen=None, verified=None), None
-    reached = history.last_step
-    with suppress(NoUsableCheckpointError):
-        found = store.newest_usable(start_over=True, decode=decode, latest_step=reached - steps)
-        if found[1] is not None:
-            return found
-    _LOG.warning(
-        "Options.verify_resume: no usable checkpoint is %d steps before step %d, the last one reached: the newest is "
-        "restored.", steps, reached,
-    )  # fmt: skip
-    return CheckpointChoice(chosen=None, verified=None), None

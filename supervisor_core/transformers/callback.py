@@ -327,7 +327,7 @@ class SupervisorCallback(TrainerCallback):
             return found, found.skipped
         path = os.path.join(directory, f"{PREFIX}{step}")
         if not step:
-            if self._args.process_index == 0 and SealedStore(directory, PREFIX).checkpoints():
+            if self._args.process_index == 0 and SealedStore(directory, PREFIX).candidates():
                 _LOG.warning("There are checkpoints in %s, and train() was called without resume_from_checkpoint="
                              "supervisor.resume_from(): this session begins at step 0.", directory)  # fmt: skip
             return None, ()

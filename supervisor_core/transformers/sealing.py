@@ -65,10 +65,10 @@ def newest(directory: str, *, start_over: bool = False, trust: bool = False) -> 
     """
     store = SealedStore(directory, PREFIX)
     decode = partial(_check, trust=trust)
-    recovery, manifest = store.newest_usable(start_over=True, decode=decode)
-    if recovery.chosen is not None and manifest is not None:
-        return Sealed(path=recovery.chosen.path, manifest=manifest, skipped=recovery.skipped)
-    found = store.checkpoints()
+    recovery = store.newest_usable(start_over=True, decode=decode)
+    if (sealed := Sealed.chosen(recovery)) is not None:
+        return sealed
+    found = store.candidates()
     unsealed = [item for item in found if not os.path.lexists(os.path.join(item.path, NAME))]
     skipped = {item.path: item for item in recovery.skipped}
     for item in sorted(unsealed, key=lambda item: item.step or 0, reverse=True):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.bundle import verify
-from supervisor_core.checkpoint.recovery import find_runs
+from supervisor_core.checkpoint.search import find_stores
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError
@@ -96,8 +96,8 @@ def test_walking_follows_links_once(tmp_path: Path, writer: Any) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "linked").symlink_to(tmp_path / "elsewhere" / "a")
     (tmp_path / "logs" / "circle").symlink_to(tmp_path / "logs")
-    runs = list(find_runs(LOCAL, str(tmp_path / "logs"), on_error=pytest.fail))
-    assert [run.path for run in runs] == [str(tmp_path / "logs" / "linked")]
+    runs = list(find_stores(LOCAL, str(tmp_path / "logs"), on_error=pytest.fail))
+    assert [store.run for store in runs] == [str(tmp_path / "logs" / "linked")]
 
 
 def test_runs_are_found_and_named(tmp_path: Path, writer: Any) -> None:
@@ -113,19 +113,16 @@ def test_runs_are_found_and_named(tmp_path: Path, writer: Any) -> None:
     (tmp_path / "export" / "saved_model.pb").write_bytes(b"")
     (tmp_path / "none").mkdir()
     (tmp_path / "none" / "faiss.index").write_bytes(b"index of something else")
-    runs = list(find_runs(LOCAL, str(tmp_path), on_error=pytest.fail))
-    assert [(os.path.basename(run.path), run.basenames) for run in runs] == [
-        ("a", ("model.ckpt",)),
-        ("b", ("model.ckpt", "other-name")),
-        ("c", ("x",)),
-        ("d", ("model.ckpt",)),
-    ]
+    runs = list(find_stores(LOCAL, str(tmp_path), on_error=pytest.fail))
+    assert [(os.path.basename(store.run), [item.step for item in store.listed().candidates]) for store in runs] == [
+        ("a", [2, 1]), ("b", [3]), ("b", [3]), ("c", [3]), ("d", []),
+    ]  # fmt: skip
 
 
 def test_a_directory_that_cannot_be_searched_is_an_error(tmp_path: Path) -> None:
     """Walking goes on past what cannot be listed, and hands over why."""
     errors: list[OSError] = []
-    assert list(find_runs(LOCAL, str(tmp_path / "gone"), on_error=errors.append)) == []
+    assert list(find_stores(LOCAL, str(tmp_path / "gone"), on_error=errors.append)) == []
     assert [type(error) for error in errors] == [FileNotFoundError]
 
 
@@ -172,7 +169,7 @@ def test_remote_damage_is_found(remote: str) -> None:
 def test_remote_runs_are_found(remote: str) -> None:
     """Walking works as it does locally."""
     filesystem, top = filesystem_for(remote)
-    assert [run.path.rstrip("/") for run in find_runs(filesystem, top, on_error=pytest.fail)] == [remote]
+    assert [run.run.rstrip("/") for run in find_stores(filesystem, top, on_error=pytest.fail)] == [remote]
 
 
 def test_a_remote_state_file_is_written(remote: str) -> None:

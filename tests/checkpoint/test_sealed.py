@@ -15,9 +15,10 @@ from supervisor_core.checkpoint import sealed_files
 from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.manifest import Manifest
+from supervisor_core.checkpoint.recovery import set_damaged_aside
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.checkpoint.sealed_listing import prefix_of
-from supervisor_core.checkpoint.sealed_store import SealedStore, StagedFiles
+from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore, StagedFiles
+from supervisor_core.checkpoint.search import prefix_of
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
 from supervisor_core.errors import (
     DamagedCheckpointError,
@@ -71,8 +72,9 @@ def test_what_is_saved_is_found_again(tmp_path: Path) -> None:
     """The manifest says what the checkpoint is; its seal covers what a later version may add."""
     store = SealedStore(tmp_path / "c", publisher=publisher(3))
     (path,) = saved(store, 7)
-    recovery, manifest = store.newest_usable()
-    assert recovery.chosen is not None and recovery.chosen.path == path == str(tmp_path / "c" / "ckpt-7")
+    found = Sealed.chosen(store.newest_usable())
+    assert found is not None and found.path == path == str(tmp_path / "c" / "ckpt-7")
+    manifest = found.manifest
     assert (manifest.step, manifest.session, manifest.attempt, manifest.number) == (7, "s3", 3, 1)
     assert [(file.path, file.bytes) for file in manifest.files] == [("shards/0", 10), ("weights", 5000)]
     raw = json.loads(Path(path, manifests.NAME).read_text())
@@ -106,8 +108,8 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, damage: Callable[[P
     store = SealedStore(tmp_path)
     first, second = saved(store, 1, 2)
     damage(Path(second, file))
-    recovery, manifest = store.newest_usable()
-    assert recovery.chosen is not None and recovery.chosen.path == first and manifest is not None
+    recovery = store.newest_usable()
+    assert recovery.chosen is not None and recovery.chosen.path == first
     (skipped,) = recovery.skipped
     assert skipped.path == second and skipped.is_damaged and os.path.basename(file) in skipped.reason
 
@@ -119,7 +121,7 @@ def test_where_all_are_damaged_nothing_starts_over(tmp_path: Path) -> None:
         Path(path, manifests.NAME).unlink()
     with pytest.raises(NoUsableCheckpointError, match=manifests.NAME):
         store.newest_usable()
-    assert store.newest_usable(start_over=True)[1] is None
+    assert store.newest_usable(start_over=True).chosen is None
 
 
 def test_sizes_alone_can_be_checked(tmp_path: Path) -> None:
@@ -147,12 +149,12 @@ def test_a_file_that_cannot_be_read_may_be_whole(tmp_path: Path, monkeypatch: py
         return opened(directory, name)
 
     monkeypatch.setattr(sealed_files, "open_below", refuse)
-    recovery, _ = store.newest_usable()
+    recovery = store.newest_usable()
     assert recovery.chosen is not None and recovery.chosen.path == first
     assert not recovery.skipped[0].is_damaged
     with pytest.raises(UnreadableCheckpointError, match="Input/output"):
         SealedFiles(second, manifests.read_manifest(second)).verify()
-    store.set_aside(recovery.skipped)
+    set_damaged_aside(store, recovery.skipped)
     assert Path(second).exists()
 
 
@@ -175,7 +177,7 @@ def test_a_killed_save_and_deletion_are_swept_by_the_next_session(tmp_path: Path
     (path,) = saved(SealedStore(tmp_path), 1)
     for name in ("ckpt-2.saving-s1-", "ckpt-0.deleting-", "ckpt-0.2.deleting-"):
         os.makedirs(tmp_path / f"{name}{'0123456789abcdef' * 2}")
-    assert [item.path for item in SealedStore(tmp_path).checkpoints()] == [path]
+    assert [item.path for item in SealedStore(tmp_path).candidates()] == [path]
     saved(SealedStore(tmp_path), 2)
     assert len(os.listdir(tmp_path)) == 5
     saved(SealedStore(tmp_path, publisher=publisher()), 3)
@@ -187,8 +189,8 @@ def test_a_later_session_is_newer_whatever_its_step(tmp_path: Path) -> None:
     saved(SealedStore(tmp_path, publisher=publisher(1)), 10)
     (again,) = saved(SealedStore(tmp_path, publisher=publisher(2)), 10)
     saved(SealedStore(tmp_path, publisher=publisher(1)), 500)
-    recovery, manifest = SealedStore(tmp_path).newest_usable()
-    assert recovery.chosen is not None and manifest is not None
+    recovery = SealedStore(tmp_path).newest_usable()
+    assert recovery.chosen is not None
     assert recovery.chosen.path == again == str(tmp_path / "ckpt-10.2")
 
 
@@ -205,7 +207,7 @@ def test_a_chief_that_was_taken_over_publishes_nothing(tmp_path: Path) -> None:
     store = SealedStore(tmp_path, publisher=publisher(1, check))
     with pytest.raises(LogdirInUseError):
         saved(store, 1)
-    assert SealedStore(tmp_path).checkpoints() == []
+    assert SealedStore(tmp_path).candidates() == []
 
 
 def test_retention_keeps_the_newest_and_one_of_each_period(tmp_path: Path) -> None:
@@ -247,10 +249,10 @@ def test_damaged_checkpoints_are_set_aside_and_bounded(tmp_path: Path) -> None:
         store = SealedStore(tmp_path)
         first, second = saved(store, 1, 2)
         cut(Path(second, "weights"))
-        store.set_aside(store.newest_usable()[0].skipped)
+        set_damaged_aside(store, store.newest_usable().skipped)
         assert not Path(second).exists()
-        assert store.checkpoints()[0].path == first
-        for path in store.checkpoints():
+        assert store.candidates()[0].path == first
+        for path in store.candidates():
             LOCAL.remove_tree(path.path)
     aside = [name for name in os.listdir(tmp_path) if "damaged" in name]
     assert len(aside) == MAX_SET_ASIDE
@@ -277,7 +279,7 @@ def test_a_leftover_with_a_manifest_is_no_checkpoint(tmp_path: Path) -> None:
     (path,) = saved(SealedStore(tmp_path), 1100)
     os.rename(saved(SealedStore(tmp_path), 1000)[0], tmp_path / "ckpt-1000.deleting-abc7")
     assert prefix_of(str(tmp_path)) == "ckpt-"
-    assert [item.path for item in SealedStore(tmp_path, prefix_of(str(tmp_path))).checkpoints()] == [path]
+    assert [item.path for item in SealedStore(tmp_path, prefix_of(str(tmp_path))).candidates()] == [path]
 
 
 def test_an_object_store_is_refused() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.ledger import DIRECTORY, LedgerPage, PlannedDeletion, SavedAs, encode
-from supervisor_core.checkpoint.recovery import find_runs
+from supervisor_core.checkpoint.search import find_stores
 from supervisor_core.checkpoint.set_aside import NOTE, SetAside
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import NoUsableCheckpointError
@@ -46,7 +46,7 @@ def test_it_is_no_run(logdir: Path) -> None:
     """A search for runs does not take the directory for one."""
     CheckpointStore(logdir).set_aside(prefix(logdir), "damaged")
     filesystem, top = filesystem_for(logdir)
-    assert [run.path for run in find_runs(filesystem, top, on_error=pytest.fail)] == [str(logdir)]
+    assert [run.run for run in find_stores(filesystem, top, on_error=pytest.fail)] == [str(logdir)]
 
 
 def test_the_same_step_twice(logdir: Path, writer: Any) -> None:
@@ -126,7 +126,7 @@ def test_data_without_an_index_is_listed_and_newer_ones_are_skipped(logdir: Path
     (logdir / "model.ckpt-300.index").unlink()
     (logdir / "model.ckpt-100.index").unlink()
     store = CheckpointStore(logdir)
-    assert [item.path for item in store.without_index()] == [prefix(logdir, 300), prefix(logdir, 100)]
+    assert [item.path for item in store.listed().remains] == [prefix(logdir, 300), prefix(logdir, 100)]
     recovery = store.newest_usable()
     assert recovery.chosen.step == 200
     assert [item.path for item in recovery.skipped] == [prefix(logdir, 300)]
@@ -142,12 +142,12 @@ def test_what_was_let_go_is_no_checkpoint_without_an_index(logdir: Path) -> None
     (logdir / "model.ckpt-100.index").unlink()
     store = CheckpointStore(logdir)
     (logdir / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-300"\n')
-    assert [item.path for item in store.without_index()] == [prefix(logdir, 100)]
+    assert [item.path for item in store.listed().remains] == [prefix(logdir, 100)]
     saved = SavedAs("model.ckpt-300", 1, 3, 3.0)
     page = LedgerPage(session="a", attempt=1, saved=(saved,), deletions=(PlannedDeletion("model.ckpt-100", {}),))
     (logdir / DIRECTORY).mkdir()
     (logdir / DIRECTORY / "attempt-000001-a-model.ckpt.json").write_bytes(encode(page))
-    assert store.without_index() == ()
+    assert store.listed().remains == ()
 
 
 def test_names_that_count_something_else_are_no_damage(tmp_path: Path, writer: Any, write_state: Any) -> None:

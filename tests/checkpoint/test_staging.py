@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.checkpoint.replacement import move_into_place
+from supervisor_core.checkpoint.store import move_into_place
 from supervisor_core.storage.local import LocalFilesystem
 
 INDEX = "model.ckpt-5.index"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.checkpoint.sealed_store import SealedStore
+from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.restarter.policy import NO_PROGRESS_STATUS
 from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.training.tree import NumpyArrays, read_tree
@@ -28,10 +28,9 @@ def resumed_from(logdir: str, *, sessions: range, facade: str = "plain") -> str:
     assert {session.outcome for session in item.run.sessions} == {"error"}
     in_root = facade == "transformers"
     store = SealedStore(logdir if in_root else f"{logdir}/checkpoints", "checkpoint-" if in_root else "ckpt-")
-    recovery, manifest = store.newest_usable()
-    assert manifest is not None and manifest.step == 2 and not recovery.skipped
-    assert recovery.chosen is not None
-    return recovery.chosen.path
+    found = Sealed.chosen(store.newest_usable())
+    assert found is not None and found.manifest.step == 2 and not found.skipped
+    return found.path
 
 
 @pytest.mark.timeout(600)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 from endings_page import FACADES, table
 
-from supervisor_core.checkpoint.sealed_store import SealedStore
+from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.training.state import MID_STEP
 
 pytestmark = pytest.mark.timeout(300)
@@ -155,12 +155,11 @@ def check_saved(process: Any, saved: str, stops: list[Any], records: list[Any], 
     if saved == "nothing":
         assert steps == [] and not list(Path(process.logdir).rglob("supervisor-manifest.json"))
         return
-    recovery, manifest = store.newest_usable()
+    found = Sealed.chosen(store.newest_usable())
     reached = [int(line.rpartition(" ")[2]) for line in process.lines if line.startswith("trained")]
-    assert manifest is not None and recovery.chosen is not None
-    assert manifest.step == steps[-1]
+    assert found is not None and found.manifest.step == steps[-1]
     [stop] = stops
-    assert (stop.final_checkpoint, stop.final_checkpoint_step) == (recovery.chosen.path, steps[-1])
+    assert (stop.final_checkpoint, stop.final_checkpoint_step) == (found.path, steps[-1])
     if saved == "last step":
         assert steps[-1] >= max([0, *reached])
         if process.facade in KNOW_STEPS and process.event in ("left", "exit_0"):
@@ -168,8 +167,8 @@ def check_saved(process: Any, saved: str, stops: list[Any], records: list[Any], 
         assert stop.step == steps[-1] or (stop.step == steps[-1] - 1 and not is_counted)
     else:
         assert saved == "at the signal" and STEP_BEFORE <= steps[-1] <= stop.step
-    value = saved_value(process, recovery.chosen.path)
-    assert value is None or value == manifest.step or MID_STEP in manifest.not_captured
+    value = saved_value(process, found.path)
+    assert value is None or value == found.manifest.step or MID_STEP in found.manifest.not_captured
 
 
 def saved_value(process: Any, path: str) -> float | None:

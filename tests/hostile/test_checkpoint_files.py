@@ -15,7 +15,7 @@ import pytest
 
 from supervisor_core import checksum
 from supervisor_core.checkpoint import bundle_writer, table
-from supervisor_core.checkpoint import recovery as recovery_module
+from supervisor_core.checkpoint import store as store_module
 from supervisor_core.checkpoint.bundle import verify
 from supervisor_core.checkpoint.lease_file import decode as decode_lease
 from supervisor_core.checkpoint.ledger import decode as decode_ledger
@@ -231,6 +231,7 @@ def test_no_other_store_is_asked(tmp_path: Path, writer: ModuleType, monkeypatch
         asked.append(os.fspath(path))
         raise AssertionError(f"{path} was asked")
 
-    monkeypatch.setattr(recovery_module, "filesystem_for", local_only)
-    recovery = CheckpointStore(tmp_path).newest_usable()
+    store = CheckpointStore(tmp_path)
+    monkeypatch.setattr(store_module, "filesystem_for", local_only)
+    recovery = store.newest_usable()
     assert (recovery.chosen.step, asked) == (100, [])

@@ -14,10 +14,9 @@ from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.manifest import Manifest
-from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.recovery import Skipped, set_damaged_aside
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.checkpoint.sealed_listing import MAX_OF_OTHERS
-from supervisor_core.checkpoint.sealed_store import SealedStore, StagedFiles
+from supervisor_core.checkpoint.sealed_store import MAX_OF_OTHERS, SealedStore, StagedFiles
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE, NOTE
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.errors import CheckpointError, SaveFailedError
@@ -160,7 +159,7 @@ def test_only_our_own_are_deleted(tmp_path: Path) -> None:
     for number in range(2 * MAX_SET_ASIDE):
         path = store.save(Manifest(format="test", step=100 + number), one_file).path
         Path(path, "a").unlink()
-        store.set_aside([Skipped(path, "it was altered")])
+        set_damaged_aside(store, [Skipped(path, "it was altered")])
     there = sorted(name for name in os.listdir(directory) if not name.startswith("ckpt-1") or name in before)
     assert there == before
     assert len([name for name in os.listdir(directory) if name not in before]) == MAX_SET_ASIDE
@@ -174,8 +173,8 @@ def test_nothing_is_written_through_a_linked_checkpoint(tmp_path: Path) -> None:
     directory.mkdir()
     (directory / "ckpt-5").symlink_to(tmp_path / "elsewhere")
     store = SealedStore(directory)
-    recovery, _ = store.newest_usable(start_over=True)
-    store.set_aside(recovery.skipped)
+    recovery = store.newest_usable(start_over=True)
+    set_damaged_aside(store, recovery.skipped)
     assert os.listdir(tmp_path / "elsewhere") == []
     assert os.listdir(directory) == ["ckpt-5"]
 
@@ -230,7 +229,7 @@ def test_many_directories_with_one_manifest(tmp_path: Path, forging: ModuleType)
     kept = [manifest for _, manifest in found if manifest is not None]
     assert sum(len(manifest.files) for manifest in kept) == 0
     assert [len(manifest.preserved) for _, manifest in reversed(store._listing.whole())] == [300, 0, 0, 0, 0]
-    assert os.path.basename(own) == "ckpt-5" and store.newest_usable(read_data=False)[0].chosen is not None
+    assert os.path.basename(own) == "ckpt-5" and store.newest_usable().chosen is not None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's files")

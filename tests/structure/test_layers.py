@@ -47,7 +47,6 @@ HEAVY = {
     "keras": {"keras"},
     "flax": {"jax"},
     "orbax": {"jax"},
-    "tensorstore": {"checkpoint"},
     "transformers": {"transformers"},
     "lightning": {"lightning"},
     "torchmetrics": {"lightning"},

@@ -105,7 +105,7 @@ def test_a_fault_while_the_directory_is_listed(tmp_path: Path, monkeypatch: pyte
             fails[0] = 3 <= step < 6
     saves = [(item.step, item.ok) for item in run_of(tmp_path).checkpoints]
     assert saves == [(2, True), (4, False), (6, False), (8, True)]
-    assert [item.step for item in SealedStore(tmp_path / "checkpoints").checkpoints()] == [8, 2]
+    assert [item.step for item in SealedStore(tmp_path / "checkpoints").candidates()] == [8, 2]
     fails[0] = True
     with pytest.raises(UnlistedCheckpointsError, match=os.strerror(number)), supervise(tmp_path):
         pass

@@ -75,7 +75,7 @@ def test_what_the_training_did_not_wait_for_is_no_checkpoint(
         hangs.wait()
         goes_on.set()
         saver.wait_until_saved()
-        assert saver.newest is None and SealedStore(run.logdir + "/checkpoints").checkpoints() == []
+        assert saver.newest is None and SealedStore(run.logdir + "/checkpoints").candidates() == []
 
 
 def test_a_phase_keeps_no_copy(tmp_path: Path) -> None:

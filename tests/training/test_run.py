@@ -179,7 +179,7 @@ def test_saves_by_steps_are_of_the_step_in_their_name(tmp_path: Path) -> None:
             part.value += 1
             assert part.value[0] == step + 1
     store = SealedStore(tmp_path / "checkpoints")
-    found = store.checkpoints()
+    found = store.candidates()
     assert found[0].step == 20
     for candidate in found:
         with supervise(tmp_path, state={"part": part}, save_secs=None) as run:
