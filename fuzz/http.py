@@ -13,9 +13,9 @@ import re
 import tempfile
 from typing import Any, cast
 
-from supervisor_core.metrics.access import WebAccess
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.web import Web
+from supervisor_core.metrics.web_config import WebAccess
 from supervisor_core.run.logdir_watch import LogdirWatch
 
 USERS = """basic_auth_users:
@@ -24,7 +24,7 @@ USERS = """basic_auth_users:
 """The password is ``x``; the cheapest hash that there is."""
 RIGHT = b"cHJvbWV0aGV1czp4"
 """User and password, as a client sends them."""
-STATUSES = frozenset((100, 200, 400, 401, 404, 405, 408, 414, 421, 431, 501, 503, 505))
+STATUSES = frozenset((200, 400, 401, 404, 405, 408, 414, 421, 431, 501, 503, 505))
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3}) [ -~\x80-\xff]*\r\n")
 _FIELD = re.compile(rb"([!-9;-~]+): ([ -~\x80-\xff]*)\r\n")
 _PAGES = (b"<h1>Supervisor exporter", b"supervisor_exporter_", b"healthy\n")
@@ -44,7 +44,7 @@ def check_http(data: bytes) -> None:
 
 
 def statuses_of(sent: bytes, asked: bytes) -> list[int]:
-    """Return the statuses of an answer, that of "go on" included; AssertionError where the bytes are no whole one."""
+    """Return the statuses of an answer; AssertionError if the bytes are not a whole one."""
     statuses = []
     while sent:
         line = _STATUS_LINE.match(sent)
@@ -64,46 +64,25 @@ def statuses_of(sent: bytes, asked: bytes) -> list[int]:
         if not sent and length:
             assert b"HEAD" in asked, f"{length} bytes were announced, and none sent"
             break
-        assert len(sent) == length or statuses[-1] == 100, f"{length} bytes were announced, and {len(sent)} sent"
+        assert len(sent) == length, f"{length} bytes were announced, and {len(sent)} sent"
         sent = sent[length:]
     return statuses
 
 
 class Connection:
-    """A socket whose client has sent everything and waits; each answer stays in ``answers``."""
+    """A socket whose client has sent everything and waits; ``answers`` has what it is sent."""
 
     def __init__(self, data: bytes) -> None:
         self._received = io.BytesIO(data)
-        self._is_whole = True
-        self.answers: list[bytearray] = []
+        self.answers = [bytearray()]
 
-    def recv_into(self, buffer: Any, length: int) -> int:
-        """Receive some of what the client has sent."""
-        return self._received.readinto(memoryview(buffer)[:length])
+    def makefile(self, *_: object) -> io.BytesIO:
+        """Return what the client has sent."""
+        return self._received
 
-    def send(self, data: Any) -> int:
+    def sendall(self, data: Any) -> None:
         """Take a part of an answer."""
-        if self._is_whole:
-            self.answers.append(bytearray())
-        self._is_whole = False
-        self.answers[-1] += data
-        return len(data)
-
-    def end_answer(self) -> None:
-        """What is sent from now on is another answer."""
-        self._is_whole = True
-
-    def settimeout(self, secs: float | None) -> None:
-        """Nothing waits here."""
-
-    def fileno(self) -> int:
-        """A descriptor of which nothing is ever reported."""
-        return _nothing()
-
-
-@functools.cache
-def _nothing() -> int:
-    return os.open(os.devnull, os.O_RDONLY)
+        self.answers[0] += data
 
 
 @functools.cache
@@ -114,9 +93,7 @@ def _web(is_closed: bool) -> Web:
         file.write(USERS)
     exporter = Exporter([LogdirWatch(folder)])
     exporter.refresh()
-    web = Web(exporter, ":0", access=WebAccess(path if is_closed else None), hosts=("h",))
-    cast(Any, web).asked = lambda connection, *, answered: connection.end_answer()
-    return web
+    return Web(exporter, ":0", access=WebAccess(path if is_closed else None), hosts=("h",))
 
 
 @functools.cache

@@ -172,8 +172,8 @@ def _start(serving: Exporter, stop: threading.Event) -> None:
 
 
 def _web(serving: Exporter, address: str, telemetry_path: str, config_file: str | None, hosts: tuple[str, ...]) -> Web:
-    from supervisor_core.metrics.access import WebAccess
     from supervisor_core.metrics.web import Web
+    from supervisor_core.metrics.web_config import WebAccess
 
     if not telemetry_path.startswith("/") or telemetry_path.startswith("/-/") or not telemetry_path.isprintable():
         raise WrongInput(f"The telemetry path is {telemetry_path!r}; expected one like /metrics, and not below /-/.")

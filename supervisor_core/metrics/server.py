@@ -27,7 +27,15 @@ from prometheus_client.registry import Collector
 from supervisor_core.address import format_address, parse_address
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.metrics.collector import RunCollector
-from supervisor_core.metrics.listener import Listener, Request, Response, landing_page, page_of, text_response
+from supervisor_core.metrics.listener import (
+    Environ,
+    Listener,
+    Response,
+    landing_page,
+    page_of,
+    path_of,
+    text_response,
+)
 from supervisor_core.metrics.render import choose_encoding, gzip_accepted
 from supervisor_core.systems import after_fork_in_child
 
@@ -181,15 +189,14 @@ class MetricsServer:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _respond(self, request: Request) -> Response:
-        if request.path == "/metrics":
-            return self._metrics(request)
-        return page_of(request, _FRONT, self._not_ready, "/metrics")
+    def _respond(self, environ: Environ) -> Response:
+        path = path_of(environ)
+        return self._metrics(environ) if path == "/metrics" else page_of(path, _FRONT, self._not_ready, "/metrics")
 
-    def _metrics(self, request: Request) -> Response:
+    def _metrics(self, environ: Environ) -> Response:
         with self._scraped:
             waits = tuple(self._waits)
-        encode, content_type = choose_encoding(request.header("Accept") or "")
+        encode, content_type = choose_encoding(environ.get("HTTP_ACCEPT", ""))
         if isinstance(self._collector, RunCollector) and isinstance(encode, partial) and "escaping" in encode.keywords:
             # Our names need no escaping, and the library does that letter by letter: half the time of a scrape.
             encode = partial(encode, escaping="allow-utf-8")
@@ -201,15 +208,18 @@ class MetricsServer:
             self._failing = True
             return text_response(500, f"nothing can be exported: {error!r}")
         self._failing = False
-        encoding = "gzip" if gzip_accepted(request.header("Accept-Encoding") or "") else None
-        if encoding is not None:
-            body = gzip.compress(body, compresslevel=1)
+        headers = {}
+        if gzip_accepted(environ.get("HTTP_ACCEPT_ENCODING", "")):
+            headers, body = {"Content-Encoding": "gzip"}, gzip.compress(body, compresslevel=1)
+        # Scrapers differ in address, name, and timeout, which differs between scrapers of different intervals.
+        names = ("REMOTE_ADDR", "HTTP_USER_AGENT", "HTTP_X_PROMETHEUS_SCRAPE_TIMEOUT_SECONDS")
+        scraper = tuple(environ.get(name, "") for name in names)
         return Response(
             status=200,
             body=body,
             content_type=content_type,
-            encoding=encoding,
-            sent=lambda: self._count_scrape(_scraper_of(request), waits),
+            headers=headers,
+            sent=lambda: self._count_scrape(scraper, waits),
         )
 
     def _count_scrape(self, scraper: _Scraper, waits: tuple[Counter[_Scraper], ...]) -> None:
@@ -239,17 +249,10 @@ class MetricsServer:
         return f"cannot listen on {address}: {error}. Choose an address of this machine and a port you may use."
 
 
-_Scraper = tuple[str, str, str]
-"""A client's address, its name, and its timeout, which differs between scrapers of different intervals."""
+_Scraper = tuple[str, ...]
 
 _SCRAPER_SECS = 300.0
 """A scraper that has not come for so long comes no more."""
-
-
-def _scraper_of(request: Request) -> _Scraper:
-    timeout = request.header("X-Prometheus-Scrape-Timeout-Seconds")
-    return request.client, request.header("User-Agent") or "", timeout or ""
-
 
 _SERVING: WeakSet[MetricsServer] = WeakSet()
 

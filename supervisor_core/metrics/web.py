@@ -17,21 +17,21 @@ from __future__ import annotations
 import html
 from collections.abc import Collection
 from dataclasses import replace
-from urllib.parse import unquote
 
 from supervisor_core.address import parse_address
-from supervisor_core.metrics.access import RETRY_SECS, TooManyWaitError, WebAccess
 from supervisor_core.metrics.alerts_page import alerts_headers, alerts_page
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.listener import (
+    Environ,
     Listener,
-    Request,
     Response,
     landing_page,
     page_of,
+    path_of,
     text_response,
 )
 from supervisor_core.metrics.render import choose_format, gzip_accepted
+from supervisor_core.metrics.web_config import RETRY_SECS, TooManyWaitError, WebAccess
 
 _NO_PASSWORD = "a user and a password are needed"
 _ABOUT = "<p>Metrics of the runs below some logdirs, from their events files.</p>\n"
@@ -103,30 +103,43 @@ class Web(Listener):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _respond(self, request: Request) -> Response:
-        rules, header = self._access.rules(), request.header("Authorization")
+    def _respond(self, environ: Environ) -> Response:
+        rules = self._access.rules()
         try:
-            admitted = rules.auth.admits(header, client=request.client, is_gone=request.is_gone)
+            admitted = rules.auth.admits(environ.get("HTTP_AUTHORIZATION"))
         except TooManyWaitError:
             response = text_response(503, _TOO_MANY, Retry_After=str(RETRY_SECS))
         else:
             refused = text_response(401, _NO_PASSWORD, WWW_Authenticate=_CHALLENGE)
-            response = self._page(request) if admitted else refused
+            response = self._page(environ) if admitted else refused
         return replace(response, headers={**response.headers, **rules.headers})
 
-    def _page(self, request: Request) -> Response:
-        if request.path == self._path:
-            return self._metrics(request)
-        if request.path.startswith(_OF_RUN) and request.path.endswith(_METRICS):
-            return self._details(request, unquote(request.path[len(_OF_RUN) : -len(_METRICS)]))
-        if request.path == "/alerts":
+    def _page(self, environ: Environ) -> Response:
+        path, format = path_of(environ), choose_format(environ.get("HTTP_ACCEPT", ""))
+        if path == self._path:
+            gzip = bool(gzip_accepted(environ.get("HTTP_ACCEPT_ENCODING", "")))
+            return Response(
+                status=200,
+                body=self._exporter.scrape(format, gzip=gzip),
+                content_type=format.content_type,
+                headers={"Content-Encoding": "gzip"} if gzip else {},
+            )
+        if path.startswith(_OF_RUN) and path.endswith(_METRICS):
+            label = path[len(_OF_RUN) : -len(_METRICS)]
+            body = self._exporter.details(label, format)
+            if body is None:
+                return text_response(
+                    404, f"no run is called {label[:_SHOWN]!r} here; {self._path} has the names of all"
+                )
+            return Response(status=200, body=body, content_type=format.content_type)
+        if path == "/alerts":
             return Response(
                 status=200,
                 body=alerts_page(self._exporter.findings()).encode(),
                 content_type="text/html; charset=utf-8",
                 headers=alerts_headers(),
             )
-        return page_of(request, self._front, self._not_ready, self._path)
+        return page_of(path, self._front, self._not_ready, self._path)
 
     def _not_ready(self) -> str | None:
         if self._exporter.ready:
@@ -134,20 +147,3 @@ class Web(Listener):
         if self._exporter.unreachable:
             return f"not there, or cannot be listed: {', '.join(self._exporter.unreachable)}"
         return "the runs are being looked at for the first time"
-
-    def _details(self, request: Request, label: str) -> Response:
-        format = choose_format(request.header("Accept") or "")
-        body = self._exporter.details(label, format)
-        if body is None:
-            return text_response(404, f"no run is called {label[:_SHOWN]!r} here; {self._path} has the names of all")
-        return Response(status=200, body=body, content_type=format.content_type)
-
-    def _metrics(self, request: Request) -> Response:
-        format = choose_format(request.header("Accept") or "")
-        gzip = bool(gzip_accepted(request.header("Accept-Encoding") or ""))
-        return Response(
-            status=200,
-            body=self._exporter.scrape(format, gzip=gzip),
-            content_type=format.content_type,
-            encoding="gzip" if gzip else None,
-        )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.metrics.access import WebAccess
-from supervisor_core.metrics.web_config import read_web_config
+from supervisor_core.metrics import web_config
+from supervisor_core.metrics.web_config import WebAccess
 
 ANN = "Basic YW5uOngK"
 TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"
@@ -55,13 +55,15 @@ def test_a_change_while_the_file_is_read_takes_effect(file: Path, monkeypatch: p
     """What changes between the reading and the answer is read once more."""
     changes = [lambda: write(file, "max-age=3", 3)]
 
+    parsed = web_config._parsed
+
     def read(path: str) -> object:
-        config = read_web_config(path)
+        config = parsed(path)
         if changes:
             changes.pop()()
         return config
 
-    monkeypatch.setattr("supervisor_core.metrics.access.read_web_config", read)
+    monkeypatch.setattr(web_config, "_parsed", read)
     assert WebAccess(str(file)).rules().headers == {"Strict-Transport-Security": "max-age=3"}
 
 

@@ -10,8 +10,8 @@ import bcrypt
 import pytest
 
 from supervisor_core.errors import OptionsError
-from supervisor_core.metrics import access
-from supervisor_core.metrics.access import BasicAuth
+from supervisor_core.metrics import web_config
+from supervisor_core.metrics.web_config import BasicAuth
 
 
 def basic(user: str, password: str) -> str:
@@ -112,88 +112,27 @@ def test_what_is_remembered_is_bounded(checks: list[bytes]) -> None:
     assert len(auth._remembered) == 100
 
 
-class Flood:
-    """Wrong passwords in threads of their own, of which the first is being checked until `go_on`."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.checked: list[bytes] = []
-        self.checking, self._going_on = threading.Event(), threading.Event()
-        self._threads: list[threading.Thread] = []
-        self.admitted: list[bool] = []
-        monkeypatch.setattr(bcrypt, "checkpw", self._check)
-
-    def _check(self, password: bytes, known: bytes) -> bool:
-        self.checked.append(password)
-        self.checking.set()
-        assert self._going_on.wait(60)
-        return False
-
-    def send(self, auth: BasicAuth, client: str, count: int, *, is_gone: bool = False) -> None:
-        """Let a client send some, and return when they wait."""
-        before = auth._waiting.total()
-        for number in range(count):
-            self._threads.append(
-                threading.Thread(
-                    target=lambda header: self.admitted.append(
-                        auth.admits(header, client=client, is_gone=lambda: is_gone)
-                    ),
-                    args=(basic("ann", f"wrong {number}"),),
-                )
-            )
-            self._threads[-1].start()
-        while auth._waiting.total() < before + count:
-            threading.Event().wait(0.001)
-
-    def go_on(self) -> None:
-        """Let the checks end."""
-        self._going_on.set()
-        for thread in self._threads:
-            thread.join(60)
-        assert not any(thread.is_alive() for thread in self._threads)
-
-
-@pytest.fixture
-def flood(monkeypatch: pytest.MonkeyPatch) -> Flood:
-    """A flood of wrong passwords."""
-    return Flood(monkeypatch)
-
-
-def test_few_wait_for_a_check(flood: Flood) -> None:
-    """Beyond them a password is refused unchecked, with the word that it may come again; one client does not take all
-    the places; afterwards there is room again."""
+def test_a_flood_of_wrong_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is checked at a time. Others are refused unchecked if that takes long, except who was right before."""
     auth = BasicAuth({"ann": hashed("secret")})
-    flood.send(auth, "a", access.MAX_WAITING_PER_CLIENT)
-    with pytest.raises(access.TooManyWaitError):
-        auth.admits(basic("ann", "x"), client="a")
-    for client in ("b", "c", "d"):
-        flood.send(auth, client, access.MAX_WAITING_PER_CLIENT)
-    with pytest.raises(access.TooManyWaitError):
-        auth.admits(basic("ann", "x"), client="e")
-    flood.go_on()
-    assert flood.admitted == [False] * access.MAX_WAITING
-    assert auth.admits(basic("ann", "x"), client="a") is False
-    assert not auth._waiting
+    assert auth.admits(basic("ann", "secret"))
+    checking, go_on = threading.Event(), threading.Event()
 
+    def check(password: bytes, known: bytes) -> bool:
+        checking.set()
+        return not go_on.wait(60)
 
-def test_who_was_right_before_does_not_wait(flood: Flood, monkeypatch: pytest.MonkeyPatch) -> None:
-    """During a flood a password that was right once is answered at once, from whatever address."""
-    auth = BasicAuth({"ann": hashed("secret")})
-    with monkeypatch.context() as patch:
-        patch.setattr(bcrypt, "checkpw", lambda password, known: True)
-        assert auth.admits(basic("ann", "secret"))
-    flood.send(auth, "a", access.MAX_WAITING_PER_CLIENT)
-    assert auth.admits(basic("ann", "secret"), client="a")
-    flood.go_on()
-
-
-def test_nothing_is_checked_for_who_has_gone(flood: Flood) -> None:
-    """A client that has hung up while it waited costs no check."""
-    auth = BasicAuth({"ann": hashed("secret")})
-    flood.send(auth, "a", 1)
-    assert flood.checking.wait(60)
-    flood.send(auth, "b", 5, is_gone=True)
-    flood.go_on()
-    assert flood.checked == [b"wrong 0"]
+    monkeypatch.setattr(bcrypt, "checkpw", check)
+    monkeypatch.setattr(web_config, "RETRY_SECS", 0)
+    guess = threading.Thread(target=auth.admits, args=(basic("ann", "wrong"),))
+    guess.start()
+    assert checking.wait(60)
+    with pytest.raises(web_config.TooManyWaitError):
+        auth.admits(basic("ann", "another"))
+    assert auth.admits(basic("ann", "secret"))
+    go_on.set()
+    guess.join()
+    assert auth.admits(basic("ann", "another")) is False
 
 
 @pytest.mark.parametrize("known", ["secret", "$2b$12$short", "$1$abc$def", "", "$2b$99$" + "a" * 53])

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.metrics.access import WebAccess
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.listener import SECURITY_HEADERS
 from supervisor_core.metrics.web import Web
+from supervisor_core.metrics.web_config import WebAccess
 
 PAGES = ("/", "/alerts", "/metrics", "/-/ready", "/-/healthy", "/nothing")
 

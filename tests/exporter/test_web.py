@@ -7,24 +7,19 @@ import gzip
 import http.client
 import os
 import re
-import select
 import shutil
-import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-import bcrypt
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 
 from supervisor_core.errors import OptionsError
-from supervisor_core.metrics import access, listener
-from supervisor_core.metrics.access import WebAccess
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.web import Web
+from supervisor_core.metrics.web_config import WebAccess
 from supervisor_core.run.logdir_watch import LogdirWatch
 
 PASSWORD = "correct horse"
@@ -167,54 +162,6 @@ def test_a_password_is_asked_for(guarded, ask, password_hash: str) -> None:
         assert b"supervisor" not in refused.body
         assert ask(web, path, Authorization=wrong).status == 401
         assert ask(web, path, Authorization=right).status == (404 if path == "/nothing" else 200)
-
-
-def test_a_flood_of_passwords(guarded, ask, password_hash: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of it is answered 503 at once; whose password was right before is answered as ever; of the clients that have
-    hung up meanwhile no password is checked."""
-    web = guarded(f"basic_auth_users:\n  ann: {password_hash}\n")
-    right, wrong = ("Basic " + base64.b64encode(f"ann:{word}".encode()).decode() for word in (PASSWORD, "wrong"))
-    assert ask(web, Authorization=right).status == 200
-    checked, checking, go_on = [], threading.Event(), threading.Event()
-
-    def check(password: bytes, known: bytes) -> bool:
-        checked.append(password)
-        checking.set()
-        return not go_on.wait(60)
-
-    monkeypatch.setattr(bcrypt, "checkpw", check)
-    host, _, port = web.address.rpartition(":")
-    threads = threading.active_count()
-    waiting = []
-    for _ in range(300):
-        caller = socket.create_connection((host, int(port)))
-        caller.sendall(f"GET / HTTP/1.1\r\nAuthorization: {wrong}\r\n\r\n".encode())
-        if len(waiting) < access.MAX_WAITING_PER_CLIENT:
-            waiting.append(caller)
-            while web._access._rules.auth._waiting.total() < len(waiting):
-                assert not select.select([caller], [], [], 0.001)[0]
-            assert checking.wait(60)
-            continue
-        with caller:
-            assert caller.recv(12) == b"HTTP/1.1 503"
-    assert ask(web, Authorization=wrong).headers["Retry-After"] == str(access.RETRY_SECS)
-    assert ask(web, Authorization=right).status == 200
-    assert threading.active_count() - threads <= listener.MAX_CONNECTIONS + access.MAX_WAITING
-    for caller in waiting[1:]:
-        caller.close()
-    hung_up = select.poll()
-    while len(web._connections) > len(waiting):
-        threading.Event().wait(0.001)
-    for connection in web._connections:
-        hung_up.register(connection, select.POLLRDHUP)
-    while len(hung_up.poll(1)) < len(waiting) - 1:
-        pass
-    go_on.set()
-    assert waiting[0].recv(12) == b"HTTP/1.1 401"
-    while web._access._rules.auth._waiting:
-        threading.Event().wait(0.001)
-    assert checked == [b"wrong"]
-    waiting[0].close()
 
 
 def test_a_clients_certificate_is_verified(guarded, ask, certificates) -> None:

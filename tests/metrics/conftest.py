@@ -15,7 +15,7 @@ from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.metrics.collector import RunCollector
-from supervisor_core.metrics.listener import Listener, Request, Response
+from supervisor_core.metrics.listener import Environ, Listener, Response
 from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.run.checkpoints import Checkpoint
 from supervisor_core.run.distribution import Distribution
@@ -183,7 +183,7 @@ def listening() -> Iterator[Callable[..., Listener]]:
     """Returns a function that starts a listener, by default without TLS and patient, which answers as it is told."""
     started: list[Listener] = []
 
-    def start(respond: Callable[[Request], Response], **how: Any) -> Listener:
+    def start(respond: Callable[[Environ], Response], **how: Any) -> Listener:
         given = {"ssl_context": lambda: None, "client_timeout_secs": 600.0, **how}
         started.append(Listener("127.0.0.1", 0, respond, **given))
         started[-1].start()

@@ -71,7 +71,7 @@ def test_every_answer_has_the_headers(talk, server: MetricsServer, lines: tuple[
 @pytest.mark.parametrize("host", KNOWN)
 def test_a_scraper_on_this_machine_is_answered(talk, server: MetricsServer, host: str) -> None:
     """By an address or as localhost, with and without a port."""
-    assert raw(talk, server, "GET /-/healthy HTTP/1.1", f"Host: {host}").startswith(b"HTTP/1.1 200 ")
+    assert raw(talk, server, "GET /-/healthy HTTP/1.1", f"Host: {host}").startswith(b"HTTP/1.0 200 ")
 
 
 def test_a_scraper_that_sends_no_name_is_answered(talk, server: MetricsServer) -> None:
@@ -84,7 +84,7 @@ def test_a_scraper_that_sends_no_name_is_answered(talk, server: MetricsServer) -
 def test_a_request_by_a_strange_name_is_refused(talk, server: MetricsServer, host: str, path: str) -> None:
     """On a loopback address: the page of another site, whose name leads here, reads nothing but what to do."""
     answer = raw(talk, server, f"GET {path} HTTP/1.1", f"Host: {host}")
-    assert answer.startswith(b"HTTP/1.1 421 ")
+    assert answer.startswith(b"HTTP/1.0 421 ")
     body = answer.partition(b"\r\n\r\n")[2].decode()
     assert "is not allowed. Use an IP address or localhost, or listen on an address of the network." in body
     assert body.endswith("\n") and body[:-1].isprintable()
@@ -93,7 +93,7 @@ def test_a_request_by_a_strange_name_is_refused(talk, server: MetricsServer, hos
 def test_each_of_several_names_counts(talk, server: MetricsServer) -> None:
     """A second header does not hide the first."""
     lines = ("GET /metrics HTTP/1.1", "Host: localhost", "Host: evil.example")
-    assert raw(talk, server, *lines).startswith(b"HTTP/1.1 421 ")
+    assert raw(talk, server, *lines).startswith(b"HTTP/1.0 421 ")
 
 
 def test_the_refusal_is_logged_once(talk, server: MetricsServer, caplog: pytest.LogCaptureFixture) -> None:
