@@ -55,7 +55,7 @@ HEAVY = {
     "yaml": {"metrics"},
     "bcrypt": {"metrics"},
     "google_crc32c": {"checksum"},
-    "msgspec": {"checkpoint", "events", "history", "run"},
+    "msgspec": {"checkpoint", "events", "history", "metrics", "run"},
     "pyarrow": {"history"},
     "mcp": {"cli"},
     "apprise": {"notify"},
