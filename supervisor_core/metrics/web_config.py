@@ -28,8 +28,9 @@ from supervisor_core.log import command_line, printable
 _LOG = logging.getLogger("supervisor_core")
 
 MAX_BYTES = 1 << 20
+MAX_WAITING = 32
+"""How many requests may wait for a check of their password; at a quarter of a second each, 8 s for the last one."""
 RETRY_SECS = 5
-"""How long a check of a password is waited for, and after how long a client may try again."""
 _HASH = re.compile(r"\$2[aby]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}")
 _UNKNOWN_USERS = "QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
 """Salt and digest of a hash that is no user's."""
@@ -221,7 +222,7 @@ def _stamp(path: str) -> object:
 
 
 class TooManyWaitError(Exception):
-    """The password was not checked within `RETRY_SECS`: too many others wait for that."""
+    """The password was not checked: too many others wait for that. It may be sent again in `RETRY_SECS`."""
 
 
 class BasicAuth:
@@ -251,7 +252,7 @@ class BasicAuth:
         self._unknown_user = f"$2b${cost}${_UNKNOWN_USERS}".encode()
         self._key = os.urandom(32)
         self._remembered: dict[bytes, None] = {}
-        self._checking = threading.Lock()
+        self._waiting, self._checking = threading.Semaphore(MAX_WAITING), threading.Lock()
 
     def admits(self, authorization: str | None) -> bool:
         """Return whether the header's user and password are right; always, if no users are configured.
@@ -275,12 +276,13 @@ class BasicAuth:
         mark = hmac.digest(self._key, b"%d:%b%b%b" % (len(user), user, known or b"", password), hashlib.sha256)
         if mark in self._remembered:
             return True
-        if not self._checking.acquire(timeout=RETRY_SECS):
+        if not self._waiting.acquire(blocking=False):
             raise TooManyWaitError
         try:
-            is_right = mark in self._remembered or self._check(password, known or self._unknown_user)
+            with self._checking:
+                is_right = mark in self._remembered or self._check(password, known or self._unknown_user)
         finally:
-            self._checking.release()
+            self._waiting.release()
         if not is_right or known is None:
             return False
         self._remembered[mark] = None
