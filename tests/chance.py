@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,12 @@ def pytest_configure(config: pytest.Config) -> None:
         plugins = config.pluginmanager.get_plugins()
         worker = next(plugin for plugin in plugins if type(plugin).__name__ == "WorkerInteractor")
         pipe, nothing = worker.channel.gateway._io.outfile.fileno(), os.open(os.devnull, os.O_RDWR)
-        os.register_at_fork(after_in_child=lambda: os.dup2(nothing, pipe, inheritable=False))
+
+        def close_pipe() -> None:
+            with suppress(OSError):  # a child that closed all that it had, and forks
+                os.dup2(nothing, pipe, inheritable=False)
+
+        os.register_at_fork(after_in_child=close_pipe)
 
 
 @pytest.hookimpl(trylast=True)  # the workers have ended, so nothing else runs
