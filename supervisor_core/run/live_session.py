@@ -7,6 +7,7 @@ answer, and that native code blocks the interpreter, so that nothing in the proc
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -40,7 +41,9 @@ class LivenessReader:
         filesystem_of: returns the file system of a path, and the path by the name to be used with it.
     """
 
-    __slots__ = ("_changed_at", "_due", "_filesystem_of", "_last", "_path", "_session", "_wait_secs", "written_at")
+    __slots__ = (
+        "_changed_at", "_due", "_filesystem_of", "_last", "_path", "_session", "_stamp", "_wait_secs", "written_at",
+    )  # fmt: skip
 
     def __init__(self, directory: str, filesystem_of: Callable[[str], tuple[Filesystem, str]] = filesystem_for) -> None:
         self._path = f"{directory.rstrip('/')}/{LIVENESS_DIRECTORY}/{file_name(CHIEF)}"
@@ -49,6 +52,8 @@ class LivenessReader:
         self._changed_at = 0.0
         self._session: str | None = None
         self._last: LivenessRecord | None = None
+        self._stamp: tuple[int, ...] | None = None
+        """What changes with a local file."""
         self.written_at: float | None = None
         """When the file was written, by the clock of its file system; None where unknown."""
 
@@ -72,6 +77,9 @@ class LivenessReader:
         return self._last if self._last is not None and self._last.session == session else None
 
     def _read(self) -> LivenessRecord | None:
+        before, self._stamp = self._stamp, self._stamp_now()
+        if self._stamp is not None and self._stamp == before:
+            return self._last
         for _ in range(_READINGS):
             try:
                 filesystem, name = self._filesystem_of(self._path)
@@ -83,6 +91,14 @@ class LivenessReader:
                 break
             return record
         return None
+
+    def _stamp_now(self) -> tuple[int, ...] | None:
+        local = local_path(self._path)
+        try:
+            found = None if local is None else os.stat(local)
+        except OSError:
+            return None
+        return None if found is None else (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 class PageReader:

@@ -19,6 +19,7 @@ from supervisor_core.run.first_error import has_lost_unknown_rank, with_first_er
 from supervisor_core.run.fold import RunFold
 from supervisor_core.run.goodput import is_down
 from supervisor_core.run.live_session import LivenessReader, PageReader, with_page
+from supervisor_core.run.liveness import LivenessRecord
 from supervisor_core.run.model import LIVE, Run
 from supervisor_core.run.presence import CheckpointPresence
 from supervisor_core.run.restarter_process import restarter_runs
@@ -75,6 +76,8 @@ class RunTracker:
         self.claim: str | None = None
         """Until it is read: the label under which its own process serves it, as far as is known."""
         self._clock = WriterClock()
+        self._open: tuple[str, float] | None = None
+        """The newest session, if it has not ended, and when it was last seen."""
         self._dead: str | None = None
         self._lost: str | None = None
         self._fresh = True
@@ -184,6 +187,8 @@ class RunTracker:
         if not self._fresh and self._last is not None and self._last.run.state not in _MOVING:
             return False
         try:
+            if self._open is not None:  # first: what it has changes the session
+                self._take_liveness(*self._open, now)
             session = self._fold.newest_session
             if session is None or session.outcome != "running" or session.id == self._dead:
                 return False
@@ -200,16 +205,23 @@ class RunTracker:
     def _observe(self, files: Sequence[FileFacts], now: float) -> None:
         """Read the liveness file of a session that is open, and take its newest time, or that of its events."""
         session = self._fold.newest_session
+        self._open = None
         if session is None or session.ended_at is None or session.inferred or not session.is_open:
             return
-        live = self._liveness.read(session.id, now, self._clock.now(now) - session.ended_at)
+        self._open = session.id, session.ended_at
+        live = self._take_liveness(*self._open, now)
         if live is not None:
-            self._fold.lives(live)
             at, written_at = live.written_at, self._liveness.written_at
         else:
             times = [file.written_at for file in files if file.path in session.files and file.written_at is not None]
             at, written_at = session.ended_at, max(times, default=None)
         self._clock.observe(session.id, at=at, written_at=written_at, now=now)
+
+    def _take_liveness(self, session: str, seen_at: float, now: float) -> LivenessRecord | None:
+        live = self._liveness.read(session, now, self._clock.now(now) - seen_at)
+        if live is not None:
+            self._fold.lives(live)
+        return live
 
     def refresh(self, now: float, boot_now: float, unread: str | None = None) -> WatchedRun:
         """Return the run as it is now; the same object as before, where nothing has changed.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
+from copy import deepcopy
 
 ERROR_SECS = 0.05
 """How far the newest points of a curve may be from what was added."""
@@ -87,6 +88,10 @@ class StepTimeCurve:
 
     def absorb(self, later: StepTimeCurve) -> None:
         """Append the points that another file of the same session holds."""
+        if not len(self):  # as each look at a live session, which is costly point by point
+            self._old, self._line = deepcopy((later._old, later._line))
+            self.end_secs = max(self.end_secs, later.end_secs)
+            return
         for line in later._lines:
             for step, secs in line.points():
                 self.reached(step, secs)
