@@ -41,10 +41,10 @@ from supervisor_core.events.telemetry import (
     ThreadStatus,
 )
 from supervisor_core.options import Options
-from supervisor_core.run.fold import RunFold
-from supervisor_core.run.goodput import GIVEN_UP_SECS
-from supervisor_core.run.liveness import CHIEF, LivenessRecord
-from supervisor_core.run.model import BUCKETS, Run
+from supervisor_core.run.fold.goodput import GIVEN_UP_SECS
+from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.model.run import BUCKETS, Run
+from supervisor_core.run.watch.liveness import CHIEF, LivenessRecord
 
 PEER = "ml-goodput-measurement"
 GOAL_POINTS = 0.1

@@ -42,8 +42,8 @@ def status() -> RunStatus:
     from supervisor_core.engine.progress import BUCKETS
     from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord
     from supervisor_core.options import PHASES
-    from supervisor_core.run.checkpoints import Checkpoint
-    from supervisor_core.run.distribution import SAVE_BOUNDS, STEP_BOUNDS, Distribution
+    from supervisor_core.run.model.checkpoints import Checkpoint
+    from supervisor_core.run.model.distribution import SAVE_BOUNDS, STEP_BOUNDS, Distribution
     from supervisor_core.run.status import CheckpointStatus, RunStatus, ThreadStatus
 
     def spread(bounds: tuple[float, ...]) -> Distribution:

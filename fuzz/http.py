@@ -16,7 +16,7 @@ from typing import Any, cast
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.web import Web
 from supervisor_core.metrics.web_config import WebAccess
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 USERS = """basic_auth_users:
   prometheus: $2b$04$S0zX7iW0vcJ9HIf9an1.F.7s.jcDQfNiph64mtcovReKse7dDOaW6

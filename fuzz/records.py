@@ -15,7 +15,7 @@ from supervisor_core.restarter import nodes
 from supervisor_core.restarter.launch import LaunchFacts, describe
 from supervisor_core.restarter.logdir_view import decode_state, encode_state
 from supervisor_core.restarter.policy import Cause, ChildEnd, EndedLaunch, Limits, decide
-from supervisor_core.run import liveness
+from supervisor_core.run.watch import liveness
 
 
 def check_lease(data: bytes) -> None:

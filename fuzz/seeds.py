@@ -32,7 +32,7 @@ from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.process.stacks_file import MAGIC, look_text
 from supervisor_core.restarter.logdir_view import OpenLaunch, encode_state
 from supervisor_core.restarter.policy import Failure, RestartState
-from supervisor_core.run import liveness
+from supervisor_core.run.watch import liveness
 
 TESTS = HERE.parent / "tests"
 RAW, MENDED, LEGACY = b"\0", b"\1", b"\2"

@@ -9,7 +9,7 @@ from supervisor_core.errors import EventsError
 from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.telemetry import KINDS, from_json
 from supervisor_core.metrics.page import Reading, run_status, write_run
-from supervisor_core.run.fold import RunFold
+from supervisor_core.run.fold.run_fold import RunFold
 
 LETTERS = {kind[:2]: kind for kind in KINDS} | {"xx": "unknown"}
 """The first two letters of a kind -> the kind."""

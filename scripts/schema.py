@@ -25,11 +25,11 @@ from supervisor_core.cli.inspect import SCHEMA_VERSION as INSPECT_VERSION
 from supervisor_core.events.telemetry import KINDS, SCHEMA_VERSION
 from supervisor_core.notify.event import SCHEMA_VERSION as EVENT_VERSION
 from supervisor_core.notify.event import Event
-from supervisor_core.run.finding import Finding
-from supervisor_core.run.model import Run, WorkerHistory, WorkerSpan
-from supervisor_core.run.program_launch import ProgramLaunch
-from supervisor_core.run.run_json import OF_READING, shown
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.judge.run_json import OF_READING, shown
+from supervisor_core.run.model.program_launch import ProgramLaunch
+from supervisor_core.run.model.run import Run, WorkerHistory, WorkerSpan
+from supervisor_core.run.model.snapshot import WatchedRun
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core.events.index import RunIndex
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import Run
-from supervisor_core.run.run_json import plain
-from supervisor_core.run.run_names import RunPlace, find_run, runs_near
-from supervisor_core.run.whole_run import WholeRuns
+from supervisor_core.run.judge.run_json import plain
+from supervisor_core.run.model.run import Run
+from supervisor_core.run.model.run_names import RunPlace, find_run, runs_near
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.whole_run import WholeRuns
 from tb_plugin.compare import MOST_RUNS, MOST_TAGS, comparison
 from tb_plugin.fleet_timeline import happened, timeline_columns
 from tb_plugin.http import BINARY, EVER, JSON, Answer, Arguments, Refused, json_answer, shortened, unavailable

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from supervisor_core.run.comparison import Compared, compared, differing
-from supervisor_core.run.run_json import as_json, plain
-from supervisor_core.run.scalar_summary import ScalarSummary, scalar_summary
+from supervisor_core.run.fold.scalar_summary import ScalarSummary, scalar_summary
+from supervisor_core.run.judge.comparison import Compared, compared, differing
+from supervisor_core.run.judge.run_json import as_json, plain
 from tb_plugin.run_data import RunView
 from tb_plugin.scalar_store import NotRead, RunScalars
 from tb_plugin.scalars import segments_of

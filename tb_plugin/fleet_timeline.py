@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from supervisor_core.run.heartbeat_folds import natural_order
-from supervisor_core.run.incidents import (
+from supervisor_core.run.fold.heartbeat_folds import natural_order
+from supervisor_core.run.judge.incidents import (
     Sentence,
     Stay,
     incident_sentences,
@@ -22,8 +22,8 @@ from supervisor_core.run.incidents import (
     planned_sentences,
     stays_of,
 )
-from supervisor_core.run.run_incidents import LANE_KINDS, TROUBLE, Incident, incidents, lane_items
-from supervisor_core.run.run_json import plain
+from supervisor_core.run.judge.run_incidents import LANE_KINDS, TROUBLE, Incident, incidents, lane_items
+from supervisor_core.run.judge.run_json import plain
 from tb_plugin.http import HOST, LABEL, PREFIX
 from tb_plugin.run_data import RunView, View
 

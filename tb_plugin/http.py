@@ -75,7 +75,7 @@ def json_answer(value: Mapping[str, Any]) -> Answer:
     try:
         body = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     except ValueError:  # hardly ever: `plain` takes longer than all the rest
-        from supervisor_core.run.run_json import plain  # loads numpy
+        from supervisor_core.run.judge.run_json import plain  # loads numpy
 
         body = json.dumps(plain(value), allow_nan=False, separators=(",", ":")).encode()
     return Answer(body=body, content_type=JSON)

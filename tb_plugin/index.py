@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import EventsError
-from supervisor_core.run.finding import Finding
-from supervisor_core.run.findings import findings
-from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.local import join
 from tb_plugin.logdirs import Logdir
 from tb_plugin.run_data import RunView, View, overview_line
 
 if TYPE_CHECKING:
-    from supervisor_core.run.logdir_watch import LogdirWatch
+    from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 _LOG = logging.getLogger("supervisor_core")
 

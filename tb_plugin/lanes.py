@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from supervisor_core.events.telemetry import ThreadState, WorkerState
-from supervisor_core.run.model import Run, RunState, ThreadTick, WorkerHistory
-from supervisor_core.run.run_json import as_json, plain
+from supervisor_core.run.judge.run_json import as_json, plain
+from supervisor_core.run.model.run import Run, RunState, ThreadTick, WorkerHistory
 
 MAX_TICKS = 4_000
 """Of the threads of one name, all sessions taken together; failed ticks always come, and may go beyond it."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from supervisor_core.events.hparams import HParam
-from supervisor_core.run.comparison import Compared, compared
-from supervisor_core.run.run_json import plain
+from supervisor_core.run.judge.comparison import Compared, compared
+from supervisor_core.run.judge.run_json import plain
 from tb_plugin.run_data import RunView, View
 
 MOST_COLUMNS = 50

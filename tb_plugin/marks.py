@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.run_json import plain
+from supervisor_core.run.judge.run_json import plain
+from supervisor_core.run.model.checkpoints import Checkpoint
 from tb_plugin.run_data import RunView
 
 GOOD, ON_DISK, DISK_KNOWN, INFERRED, DAMAGED, IN_DOUBT = 1, 2, 4, 8, 16, 32

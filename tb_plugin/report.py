@@ -26,8 +26,8 @@ from typing import Any
 from supervisor_core.errors import SupervisorError
 from supervisor_core.events.index import RunIndex
 from supervisor_core.log import html_text, policy_digest
-from supervisor_core.run.run_json import plain
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.judge.run_json import plain
+from supervisor_core.run.model.snapshot import WatchedRun
 from tb_plugin.backend import ROUTES, Backend
 from tb_plugin.http import Arguments
 from tb_plugin.index import events_directory, judged, printable_name

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from supervisor_core.run.advice import proposed_interval
-from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.finding import Finding
-from supervisor_core.run.findings import Standing, standing
-from supervisor_core.run.model import Run, RunState
-from supervisor_core.run.run_json import as_json, plain, run_json
-from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
-from supervisor_core.run.words import devices_text
+from supervisor_core.run.fold.advice import proposed_interval
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.judge.findings import Standing, standing
+from supervisor_core.run.judge.run_json import as_json, plain, run_json
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.run import Run, RunState
+from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.model.words import devices_text
 from tb_plugin.lanes import is_present, is_sick
 
 _T = TypeVar("_T")

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from benchmarks.faults.trial import Fault, Findings, Outcome, Trial
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import Run
+from supervisor_core.run.model.run import Run
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 PLACES = ("user code", "loader", "collective", "save", "evaluation")
 MOST_RANKS = 4

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.faults.small_disk import fill_up
-from supervisor_core.run.thresholds import Thresholds, duration
+from supervisor_core.run.model.thresholds import Thresholds, duration
 
 if TYPE_CHECKING:
     from benchmarks.faults.message_stage import Case, Way

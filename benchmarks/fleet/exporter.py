@@ -92,7 +92,7 @@ def _serve(logdir: str, cache: str | None = None) -> None:
     from supervisor_core.metrics.exporter import Exporter
     from supervisor_core.metrics.render import choose_format
     from supervisor_core.metrics.web import Web
-    from supervisor_core.run.logdir_watch import LogdirWatch
+    from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
     watch = LogdirWatch(logdir, kept_ticks=1, all_saves=False, cache=cache)
     exporter = Exporter([watch])

@@ -215,7 +215,7 @@ def _of_a_week(runs: int) -> Iterator[Row]:
 
 
 def _imports(rounds: int) -> Iterator[Row]:
-    serving = "import supervisor_core.cli.exporter, supervisor_core.metrics.web, supervisor_core.run.logdir_watch"
+    serving = "import supervisor_core.cli.exporter, supervisor_core.metrics.web, supervisor_core.run.watch.logdir_watch"
     for what, statement in (
         ("the command", "import supervisor_core.cli.exporter"),
         ("all that serving needs", serving),

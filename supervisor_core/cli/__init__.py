@@ -21,7 +21,7 @@ from click.shell_completion import CompletionItem
 
 from supervisor_core.install import DISTRIBUTION
 from supervisor_core.log import printable, printable_lines
-from supervisor_core.run.thresholds import RUN_LABELS, duration, parse_duration
+from supervisor_core.run.model.thresholds import RUN_LABELS, duration, parse_duration
 from supervisor_core.systems import user_id
 
 INTERRUPTED_STATUS = 130

@@ -27,8 +27,8 @@ from supervisor_core.history.scalars import RunPoints, ScalarColumns, ScalarPass
 from supervisor_core.history.table import FlatTable, HistoryTable
 from supervisor_core.history.table_file import FORMATS, TableFile
 from supervisor_core.log import printable
-from supervisor_core.run.snapshot import WatchedRun
-from supervisor_core.run.words import counted
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.model.words import counted
 from supervisor_core.storage.local import local_path
 
 TABLE_NAMES = (SCALARS.name, *(table.name for table in TABLES))

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from supervisor_core.cli.text import SHOWN_ROWS, UNBOUNDED, Output, moment
 from supervisor_core.log import policy_digest, printable
-from supervisor_core.run.fleet_report import SUSPECT_FACTOR, SUSPECT_RUNS, FleetReport, Usage
-from supervisor_core.run.goodput import GIVEN_UP_SECS
-from supervisor_core.run.words import UNKNOWN, count, counted, duration, listed, share
+from supervisor_core.run.fold.goodput import GIVEN_UP_SECS
+from supervisor_core.run.judge.fleet_report import SUSPECT_FACTOR, SUSPECT_RUNS, FleetReport, Usage
+from supervisor_core.run.model.words import UNKNOWN, count, counted, duration, listed, share
 
 CAUSES: Mapping[str, tuple[str, str]] = {
     "productive": ("Productive", "Steps that were kept."),

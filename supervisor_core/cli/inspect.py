@@ -21,9 +21,9 @@ from supervisor_core.cli.overview import overview
 from supervisor_core.cli.text import STATES, UNBOUNDED, Output, by_its_clock, literal
 from supervisor_core.cli.timeline import timeline
 from supervisor_core.log import printable
-from supervisor_core.run.model import RunState
-from supervisor_core.run.run_json import as_json, plain, run_json
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.judge.run_json import as_json, plain, run_json
+from supervisor_core.run.model.run import RunState
+from supervisor_core.run.model.snapshot import WatchedRun
 
 FOLLOW_SECS = 2.0
 """How often ``--follow`` snapshots again."""

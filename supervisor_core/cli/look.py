@@ -11,14 +11,14 @@ from supervisor_core.cli import WrongInput
 from supervisor_core.cli.logdirs import GivenLogdir, GivenRuns, common_directory, name_in, no_runs
 from supervisor_core.cli.text import runs_bar
 from supervisor_core.errors import SupervisorError
-from supervisor_core.run.copies import CopyMarks
-from supervisor_core.run.finding import Finding
-from supervisor_core.run.findings import Standing, findings, standing
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import Run
-from supervisor_core.run.run_names import RunPlace, find_run, known_as
-from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
-from supervisor_core.run.whole_run import WholeRuns
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.judge.findings import Standing, findings, standing
+from supervisor_core.run.model.run import Run
+from supervisor_core.run.model.run_names import RunPlace, find_run, known_as
+from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.watch.copies import CopyMarks
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.whole_run import WholeRuns
 from supervisor_core.storage.local import local_path
 
 

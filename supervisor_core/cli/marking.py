@@ -14,7 +14,7 @@ from typing import Any
 
 from supervisor_core.clock import utc_text
 from supervisor_core.log import printable
-from supervisor_core.run.run_json import plain
+from supervisor_core.run.judge.run_json import plain
 
 OPENING, CLOSING = "⟦", "⟧"
 NOTE = (

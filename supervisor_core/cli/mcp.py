@@ -29,14 +29,14 @@ from supervisor_core.cli.stacks import stacks_object
 from supervisor_core.cli.text import advice_text, by_its_clock, nonfinite_lines
 from supervisor_core.events.columns import ColumnStore, read_columns
 from supervisor_core.install import DISTRIBUTION, install_command
-from supervisor_core.run.comparison import compared, differing
-from supervisor_core.run.finding import KINDS, SEVERITIES, Finding
-from supervisor_core.run.incidents import sentences
-from supervisor_core.run.run_json import as_json
-from supervisor_core.run.run_names import known_as
-from supervisor_core.run.scalar_summary import scalar_summary
-from supervisor_core.run.segments import Segments
-from supervisor_core.run.thinning import sampled
+from supervisor_core.run.fold.scalar_summary import scalar_summary
+from supervisor_core.run.fold.segments import Segments
+from supervisor_core.run.fold.thinning import sampled
+from supervisor_core.run.judge.comparison import compared, differing
+from supervisor_core.run.judge.finding import KINDS, SEVERITIES, Finding
+from supervisor_core.run.judge.incidents import sentences
+from supervisor_core.run.judge.run_json import as_json
+from supervisor_core.run.model.run_names import known_as
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer

@@ -22,10 +22,10 @@ from supervisor_core.cli.look import SeenRun
 from supervisor_core.cli.text import STYLES, by_its_clock, moment, since, state, with_age
 from supervisor_core.events.losses import ACCURACY, LOSS, qualifier
 from supervisor_core.log import printable
-from supervisor_core.run.finding import SEVERITIES, Finding
-from supervisor_core.run.findings import Standing
-from supervisor_core.run.model import LIVE, Run
-from supervisor_core.run.words import UNKNOWN, count, duration, rate, share
+from supervisor_core.run.judge.finding import SEVERITIES, Finding
+from supervisor_core.run.judge.findings import Standing
+from supervisor_core.run.model.run import LIVE, Run
+from supervisor_core.run.model.words import UNKNOWN, count, duration, rate, share
 
 _GAP = 2
 _LEAST_NAME = 20

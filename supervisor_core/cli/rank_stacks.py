@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from supervisor_core.events.place import Place, place_of
 from supervisor_core.process.identity import this_machine
 from supervisor_core.process.stacks import MAIN_THREAD, Stacks
-from supervisor_core.run.cluster import name_of_chief
-from supervisor_core.run.culprit import Rank, Unresponsive
-from supervisor_core.run.liveness import (
+from supervisor_core.run.judge.cluster import name_of_chief
+from supervisor_core.run.judge.culprit import Rank, Unresponsive
+from supervisor_core.run.model.words import duration
+from supervisor_core.run.watch.liveness import (
     LIVENESS_DIRECTORY,
     MAX_TASKS,
     LivenessRecord,
@@ -25,7 +26,6 @@ from supervisor_core.run.liveness import (
     is_gone,
     read_record,
 )
-from supervisor_core.run.words import duration
 from supervisor_core.storage.local import filesystem_for
 
 READ_SECS = 5.0

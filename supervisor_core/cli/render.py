@@ -14,7 +14,7 @@ from supervisor_core import __version__
 from supervisor_core.cli import Duration, WrongInput, by_option, writing
 from supervisor_core.cli.logdirs import logdirs, one_logdir
 from supervisor_core.log import printable
-from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, KUBERNETES_RUN_LABELS, Thresholds, duration
+from supervisor_core.run.model.thresholds import DEFAULT_RUNBOOK_BASE, KUBERNETES_RUN_LABELS, Thresholds, duration
 from supervisor_core.shard import MAX_SHARDS
 from supervisor_core.storage.local import LOCAL
 

@@ -25,13 +25,13 @@ from supervisor_core.cli.text import progress_bar
 from supervisor_core.errors import SupervisorError
 from supervisor_core.history.notebook import report_page
 from supervisor_core.log import printable
-from supervisor_core.run import run_json
-from supervisor_core.run.fleet_report import GROUPS, AlertRoute, fleet_report
-from supervisor_core.run.model import Run
-from supervisor_core.run.run_json import plain
-from supervisor_core.run.thresholds import parse_duration
-from supervisor_core.run.whole_run import WholeRuns
-from supervisor_core.run.words import counted, listed
+from supervisor_core.run.judge import run_json
+from supervisor_core.run.judge.fleet_report import GROUPS, AlertRoute, fleet_report
+from supervisor_core.run.judge.run_json import plain
+from supervisor_core.run.model.run import Run
+from supervisor_core.run.model.thresholds import parse_duration
+from supervisor_core.run.model.words import counted, listed
+from supervisor_core.run.watch.whole_run import WholeRuns
 from supervisor_core.storage.local import LOCAL, absolute
 
 STDOUT = "-"

@@ -20,7 +20,7 @@ from supervisor_core.storage.local import local_path
 from supervisor_core.systems import IS_WINDOWS
 
 if TYPE_CHECKING:
-    from supervisor_core.run.logdir_watch import LogdirWatch
+    from supervisor_core.run.watch.logdir_watch import LogdirWatch
     from supervisor_core.shard import RunShard
 
 _LOG = logging.getLogger("supervisor_core")
@@ -109,7 +109,7 @@ def watches_of(runs: GivenRuns, logdirs: Sequence[GivenLogdir], shard: RunShard 
     Raises:
         WrongInput: if an expression is none, or the cache cannot be used.
     """
-    from supervisor_core.run.logdir_watch import LogdirWatch
+    from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
     try:
         return [

@@ -27,10 +27,10 @@ from supervisor_core.process.progress_page import PageReading, page_of_session, 
 from supervisor_core.process.stacks import MAIN_THREAD, Stacks, in_order, user_line
 from supervisor_core.process.stacks_file import read_stacks, stacks_path
 from supervisor_core.restarter.hang import pages_here
-from supervisor_core.run.culprit import RankGroup, Verdict, verdict_of
-from supervisor_core.run.liveness import read_chief
-from supervisor_core.run.thresholds import duration
-from supervisor_core.run.words import named
+from supervisor_core.run.judge.culprit import RankGroup, Verdict, verdict_of
+from supervisor_core.run.model.thresholds import duration
+from supervisor_core.run.model.words import named
+from supervisor_core.run.watch.liveness import read_chief
 from supervisor_core.storage.local import local_path
 
 SCHEMA_VERSION = 1

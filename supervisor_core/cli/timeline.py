@@ -35,11 +35,12 @@ from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.telemetry import WorkerState
 from supervisor_core.log import printable
 from supervisor_core.process.stacks import MAIN_THREAD, user_line
-from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.cluster import place_text
-from supervisor_core.run.finding import Finding
-from supervisor_core.run.goodput import COMPLETED
-from supervisor_core.run.model import (
+from supervisor_core.run.fold.goodput import COMPLETED
+from supervisor_core.run.judge.cluster import place_text
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.program_launch import ProgramLaunch
+from supervisor_core.run.model.run import (
     LIVE,
     Goodput,
     Recovery,
@@ -49,9 +50,8 @@ from supervisor_core.run.model import (
     ThreadHistory,
     WorkerHistory,
 )
-from supervisor_core.run.program_launch import ProgramLaunch
-from supervisor_core.run.tag_values import LastValue
-from supervisor_core.run.words import UNKNOWN, count, devices_text, duration, in_a_line, pace_text, rate, share
+from supervisor_core.run.model.tag_values import LastValue
+from supervisor_core.run.model.words import UNKNOWN, count, devices_text, duration, in_a_line, pace_text, rate, share
 
 Stretch = tuple[float, float, str]
 """From, to, and the character that stands for it."""

@@ -18,8 +18,8 @@ from supervisor_core.cli import hints, seconds_option
 from supervisor_core.cli.logdirs import GivenLogdir, GivenRuns, common_directory, given_runs, name_in
 from supervisor_core.cli.notify_options import notify_options, settings_of
 from supervisor_core.cli.serving import configure_log, found_or_awaited, on_stop_signal, wait_for, watches_of
-from supervisor_core.run.thresholds import Thresholds
-from supervisor_core.run.words import counted
+from supervisor_core.run.model.thresholds import Thresholds
+from supervisor_core.run.model.words import counted
 
 if TYPE_CHECKING:
     from supervisor_core.notify.settings import NotifySettings

@@ -10,9 +10,9 @@ from supervisor_core.checkpoint.lease_file import COSTS
 from supervisor_core.checkpoint.session_history import SessionHistory
 from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import CheckpointRecord
-from supervisor_core.run.advice import Costs, present_interval, recommended_interval
-from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.distribution import SAVE_BOUNDS, Histogram
+from supervisor_core.run.fold.advice import Costs, present_interval, recommended_interval
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.distribution import SAVE_BOUNDS, Histogram
 from supervisor_core.run.status import CheckpointStatus
 
 _LOG = logging.getLogger("supervisor_core")

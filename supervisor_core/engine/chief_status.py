@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock, utc_text
 from supervisor_core.errors import RunFinishedError
-from supervisor_core.run.liveness import LivenessRecord, read_chief
+from supervisor_core.run.watch.liveness import LivenessRecord, read_chief
 
 _LOG = logging.getLogger("supervisor_core")
 

@@ -30,9 +30,9 @@ from supervisor_core.options import Options
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import PageReading, pages_in, remove_oldest
 from supervisor_core.process.runtime_directory import VARIABLE, private_directories, private_directory
-from supervisor_core.run.last_words import death_of
-from supervisor_core.run.liveness import LivenessRecord, read_chief
 from supervisor_core.run.status import RunStatus
+from supervisor_core.run.watch.last_words import death_of
+from supervisor_core.run.watch.liveness import LivenessRecord, read_chief
 from supervisor_core.storage.directory import may_pass, probe, why_unwritable
 from supervisor_core.storage.local import absolute, local_path, refuse_link
 

@@ -1,4 +1,4 @@
-"""`LivenessWriter`: keeps the liveness file of one process of a run, see `supervisor_core.run.liveness`.
+"""`LivenessWriter`: keeps the liveness file of one process of a run, see `supervisor_core.run.watch.liveness`.
 
 One thread does all writing: a file system that hangs or is full blocks no caller, and the next successful write has the
 current state.
@@ -23,7 +23,8 @@ from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.place import Place
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecord, StopRecord
 from supervisor_core.process.identity import this_machine
-from supervisor_core.run.liveness import (
+from supervisor_core.run.fold.notices import notice_key
+from supervisor_core.run.watch.liveness import (
     CHIEF,
     LIVENESS_DIRECTORY,
     MAX_NOTICES,
@@ -32,7 +33,6 @@ from supervisor_core.run.liveness import (
     file_name,
     read_record,
 )
-from supervisor_core.run.notices import notice_key
 from supervisor_core.storage.filesystem import Check, Filesystem, unguarded
 from supervisor_core.storage.local import filesystem_for, local_path, refuse_link
 from supervisor_core.storage.opening import open_own

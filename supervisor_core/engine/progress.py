@@ -42,8 +42,8 @@ from supervisor_core.engine.timeouts import LEAST_PAUSE_SECS, HangTimeouts
 from supervisor_core.options import Options
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
-from supervisor_core.run.distribution import STEP_BOUNDS, Distribution, Histogram
-from supervisor_core.run.model import BUCKET_OF_PHASE, SILENT
+from supervisor_core.run.model.distribution import STEP_BOUNDS, Distribution, Histogram
+from supervisor_core.run.model.run import BUCKET_OF_PHASE, SILENT
 
 PauseCause = Literal["stopped", "machine_suspended", "machine_paused", "interpreter_blocked"]
 

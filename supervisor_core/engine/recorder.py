@@ -18,7 +18,7 @@ from supervisor_core.events.telemetry import (
     WorkerStatus,
     summary_bytes,
 )
-from supervisor_core.run.session_fold import is_hanging
+from supervisor_core.run.fold.session_fold import is_hanging
 
 _LOG = logging.getLogger("supervisor_core")
 

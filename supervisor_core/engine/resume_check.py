@@ -18,7 +18,7 @@ from supervisor_core.events.chunk import Points
 from supervisor_core.events.directory import Directory
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.events.resume_record import ResumeRecord
-from supervisor_core.run.recomputed import Recomputed, states_of
+from supervisor_core.run.fold.recomputed import Recomputed, states_of
 from supervisor_core.storage.local import join, local_path, source_of
 
 _LOG = logging.getLogger("supervisor_core")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from supervisor_core.clock import Clock
 from supervisor_core.errors import DamagedCheckpointError, EventsWriteError
-from supervisor_core.run.thresholds import Thresholds
+from supervisor_core.run.model.thresholds import Thresholds
 
 _OWN_MISTAKES = frozenset({errno.EBADF, errno.EFAULT, errno.EISDIR, errno.ENAMETOOLONG})
 

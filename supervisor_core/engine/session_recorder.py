@@ -53,9 +53,9 @@ from supervisor_core.events.telemetry import CheckpointRecord, DeathRecord, Reco
 from supervisor_core.options import Options
 from supervisor_core.process.outside import allow_tracer
 from supervisor_core.process.progress_page import PageReading, page_in, remove_page
-from supervisor_core.run.liveness import CHIEF
-from supervisor_core.run.model import STATE_OF_OUTCOME
+from supervisor_core.run.model.run import STATE_OF_OUTCOME
 from supervisor_core.run.status import RunStatus
+from supervisor_core.run.watch.liveness import CHIEF
 from supervisor_core.storage.local import local_path
 
 

@@ -15,7 +15,7 @@ was ready to run, between the two looks shows which of these it did.
 `PlaceWatch`: where the main thread is while the session makes no progress, for the other processes of a training.
 
 It says nothing of whether that is a hang: a process that waits for another one is in order as long as that one may take
-its time. Who sees all processes decides (`supervisor_core.run.culprit`).
+its time. Who sees all processes decides (`supervisor_core.run.judge.culprit`).
 
 `Watchdog`: takes `Options.hang_action` when a hang has lasted for too long.
 
@@ -61,9 +61,9 @@ from supervisor_core.process.stacks import (
     user_line,
     whereabouts,
 )
-from supervisor_core.run.culprit import Verdict
+from supervisor_core.run.judge.culprit import Verdict
+from supervisor_core.run.model.words import next_sentence
 from supervisor_core.run.status import StallStatus
-from supervisor_core.run.words import next_sentence
 
 TICK_FLOOR_SECS = 60.0
 """No learned hang timeout of a tick is shorter."""

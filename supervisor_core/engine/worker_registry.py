@@ -21,7 +21,8 @@ from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.telemetry import WorkerState, WorkerStatus
 from supervisor_core.options import Options
 from supervisor_core.process.identity import Machine, is_running, this_machine
-from supervisor_core.run.liveness import (
+from supervisor_core.run.fold.notices import notice_key
+from supervisor_core.run.watch.liveness import (
     LIVENESS_DIRECTORY,
     MAX_TASKS,
     LivenessRecord,
@@ -32,7 +33,6 @@ from supervisor_core.run.liveness import (
     state_of,
     status_of,
 )
-from supervisor_core.run.notices import notice_key
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import filesystem_for, local_path
 

@@ -22,8 +22,8 @@ from supervisor_core.errors import EventsError
 from supervisor_core.history.formats import FileFormat, encode
 from supervisor_core.history.rows import TABLES, rows_of
 from supervisor_core.history.table import HistoryTable, Row, day_of
-from supervisor_core.run.finding import Finding
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.storage.opening import open_unlinked
 from supervisor_core.systems import CLOSE_ON_EXEC, NO_FOLLOW, user_id

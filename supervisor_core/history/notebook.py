@@ -12,11 +12,11 @@ from supervisor_core.errors import EventsError, SupervisorError
 from supervisor_core.history.table import iso_of, stored
 from supervisor_core.install import DISTRIBUTION
 from supervisor_core.log import html_text
-from supervisor_core.run.comparison import compared
-from supervisor_core.run.finding import Finding
-from supervisor_core.run.findings import findings
-from supervisor_core.run.snapshot import WatchedRun
-from supervisor_core.run.words import UNKNOWN, count, counted, duration, rate, share
+from supervisor_core.run.judge.comparison import compared
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.model.words import UNKNOWN, count, counted, duration, rate, share
 
 _LOG = logging.getLogger("supervisor_core")
 MOST_BYTES = 2_000_000

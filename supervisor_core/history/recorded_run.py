@@ -19,17 +19,17 @@ from supervisor_core.history.notebook import run_html, runs_html
 from supervisor_core.history.rows import SCALARS
 from supervisor_core.history.scalars import ScalarColumns
 from supervisor_core.history.table import FlatTable
-from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.finding import Finding
-from supervisor_core.run.findings import findings
-from supervisor_core.run.hparam_runs import BY_TIME
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import Restart, Run, RunState, Session
-from supervisor_core.run.run_json import plain
-from supervisor_core.run.run_names import RunPlace, find_run, known_as, runs_near
-from supervisor_core.run.scalar_summary import ScalarSummary, scalar_summary
-from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
-from supervisor_core.run.words import counted
+from supervisor_core.run.fold.scalar_summary import ScalarSummary, scalar_summary
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.judge.run_json import plain
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.run import Restart, Run, RunState, Session
+from supervisor_core.run.model.run_names import RunPlace, find_run, known_as, runs_near
+from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.model.words import counted
+from supervisor_core.run.watch.hparam_runs import BY_TIME
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.storage.local import absolute, local_path
 
 _OF_ONE_TAG = FlatTable(name="scalars", columns=SCALARS.columns[2:])

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from supervisor_core.history.table import FlatTable, HistoryColumn, HistoryTable, Row
-from supervisor_core.run.finding import Finding
-from supervisor_core.run.model import AT_RISK, BUCKETS, Outcome, Run, Session
-from supervisor_core.run.session_rows import SessionRow, daily_rows
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.judge.session_rows import SessionRow, daily_rows
+from supervisor_core.run.model.run import AT_RISK, BUCKETS, Outcome, Run, Session
+from supervisor_core.run.model.snapshot import WatchedRun
 
 _RUN = HistoryColumn("run", "text", "The run, by its name in the logdir.")
 _LOGDIR = HistoryColumn("logdir", "text", "The logdir, as it was given.")

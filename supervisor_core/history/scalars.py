@@ -18,13 +18,13 @@ from supervisor_core.events.chunk import Chunk, Points
 from supervisor_core.events.columns import Columns
 from supervisor_core.events.index import LogdirIndex, RunIndex
 from supervisor_core.history.formats import Coded, ColumnData
-from supervisor_core.run.model import Run
-from supervisor_core.run.presence import CheckpointPresence
-from supervisor_core.run.run_json import plain
-from supervisor_core.run.run_tracker import RunTracker
-from supervisor_core.run.running_time import RunningTime
-from supervisor_core.run.segments import Segments
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.fold.running_time import RunningTime
+from supervisor_core.run.fold.segments import Segments
+from supervisor_core.run.judge.run_json import plain
+from supervisor_core.run.model.run import Run
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.watch.presence import CheckpointPresence
+from supervisor_core.run.watch.run_tracker import RunTracker
 
 MOST_HELD = 4_000_000
 """Points of a run that are held, in 32 bytes each. A run with more is read twice."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
 
-from supervisor_core.run.run_json import plain
+from supervisor_core.run.judge.run_json import plain
 
 ColumnType = Literal["text", "name", "whole", "number", "truth", "time", "labels"]
 """``name``: a text that many rows share; ``time``: a moment in UTC; ``labels``: texts by name."""

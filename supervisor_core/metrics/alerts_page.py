@@ -11,7 +11,7 @@ from itertools import pairwise
 from supervisor_core.clock import utc_text
 from supervisor_core.log import html_text, policy_digest
 from supervisor_core.metrics.listener import SECURITY_HEADERS
-from supervisor_core.run.finding import Finding
+from supervisor_core.run.judge.finding import Finding
 
 _POLICY = "Content-Security-Policy"
 _STYLE = """

@@ -27,8 +27,8 @@ from typing import Any, Literal
 
 import yaml
 
-from supervisor_core.run.finding import KINDS
-from supervisor_core.run.thresholds import (
+from supervisor_core.run.judge.finding import KINDS
+from supervisor_core.run.model.thresholds import (
     DEFAULT_RUNBOOK_BASE,
     KUBERNETES_RUN_LABELS,
     PUSH_SECS,

@@ -35,15 +35,15 @@ from supervisor_core.metrics.render import Format
 from supervisor_core.metrics.stage import stage_of
 from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
 from supervisor_core.metrics.vanished import Key, VanishedRun, VanishedRuns
-from supervisor_core.run.copies import CopyMarks
-from supervisor_core.run.counters import is_same_run
-from supervisor_core.run.finding import Finding
-from supervisor_core.run.findings import findings
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import LIVE
-from supervisor_core.run.problem_log import ProblemLog
-from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.judge.counters import is_same_run
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.model.run import LIVE
+from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.run.status import RunStatus
+from supervisor_core.run.watch.copies import CopyMarks
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.problem_log import ProblemLog
 from supervisor_core.shard import RunShard
 from supervisor_core.storage.local import join, local_path
 

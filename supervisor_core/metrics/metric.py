@@ -12,7 +12,7 @@ from enum import IntEnum
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
-from supervisor_core.run.distribution import Distribution
+from supervisor_core.run.model.distribution import Distribution
 from supervisor_core.run.status import RunStatus
 
 MetricType = Literal["gauge", "counter", "histogram", "info"]

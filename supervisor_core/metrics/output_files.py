@@ -21,7 +21,7 @@ from supervisor_core.errors import OptionsError
 from supervisor_core.log import error_text
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run.model import LIVE
+from supervisor_core.run.model.run import LIVE
 from supervisor_core.storage.local import filesystem_for
 
 _LOG = logging.getLogger("supervisor_core")

@@ -24,13 +24,13 @@ from supervisor_core.metrics.render import END, Format, header, lines
 from supervisor_core.metrics.stage import at_rest
 from supervisor_core.metrics.table import EXPORTER_METRICS, RUN_METRICS, SCRAPE_SUCCESS
 from supervisor_core.process.stacks import BLOCKED, location
-from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.counters import failures, lost_process_secs, time_secs
-from supervisor_core.run.model import LIVE, Run, RunState, Session, WorkerHistory
-from supervisor_core.run.program_launch import LAUNCH_CAUSES
-from supervisor_core.run.state_findings import open_stall, present_activity
+from supervisor_core.run.fold.watched_launch import watched_launch
+from supervisor_core.run.judge.counters import failures, lost_process_secs, time_secs
+from supervisor_core.run.judge.state_findings import open_stall, present_activity
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.program_launch import LAUNCH_CAUSES
+from supervisor_core.run.model.run import LIVE, Run, RunState, Session, WorkerHistory
 from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus
-from supervisor_core.run.watched_launch import watched_launch
 
 _Status = TypeVar("_Status", ThreadStatus, WorkerStatus)
 

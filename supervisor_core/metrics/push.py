@@ -20,7 +20,7 @@ from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.errors import OptionsError
 from supervisor_core.install import install_command
 from supervisor_core.log import error_text
-from supervisor_core.run.thresholds import PUSH_SECS
+from supervisor_core.run.model.thresholds import PUSH_SECS
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family

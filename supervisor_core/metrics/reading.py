@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from supervisor_core.metrics.metric import Sample, Stage
 from supervisor_core.metrics.table import EXPORTER_METRICS
-from supervisor_core.run.model import Run
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.model.run import Run
+from supervisor_core.run.model.snapshot import WatchedRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

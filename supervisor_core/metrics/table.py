@@ -28,7 +28,7 @@ from supervisor_core.metrics.metric import (
     single,
 )
 from supervisor_core.process.stacks import MAX_LOCATION
-from supervisor_core.run.model import PRODUCTIVE, WASTED
+from supervisor_core.run.model.run import PRODUCTIVE, WASTED
 from supervisor_core.run.status import RunStatus
 
 _MOST_LETTERS = 500

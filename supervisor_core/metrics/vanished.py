@@ -16,9 +16,9 @@ from typing import NamedTuple, TypeAlias
 from supervisor_core.metrics.metric import Stage
 from supervisor_core.metrics.page import RunText, write_run
 from supervisor_core.metrics.reading import Reading
-from supervisor_core.run.findings import findings
-from supervisor_core.run.model import LIVE
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.model.run import LIVE
+from supervisor_core.run.model.snapshot import WatchedRun
 
 Key: TypeAlias = tuple[int, str]
 """Number of the logdir, and name of the run below it."""

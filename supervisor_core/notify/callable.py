@@ -20,8 +20,8 @@ from supervisor_core.notify.event import Event, Topic, event_json
 from supervisor_core.notify.outbox import Outbox
 from supervisor_core.notify.services import Service
 from supervisor_core.notify.watcher import INTERVAL_SECS, Looked, Watcher
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.words import duration
+from supervisor_core.run.model.words import duration
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.storage.local import local_path
 
 if TYPE_CHECKING:

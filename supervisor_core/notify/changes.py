@@ -41,12 +41,12 @@ from supervisor_core.notify.run_changes import (
     run_key,
     session_key,
 )
-from supervisor_core.run.finding import KINDS, Finding, Severity
-from supervisor_core.run.findings import findings
-from supervisor_core.run.model import LIVE, Session
-from supervisor_core.run.notices import notice_text
-from supervisor_core.run.snapshot import WatchedRun
-from supervisor_core.run.thresholds import Thresholds
+from supervisor_core.run.fold.notices import notice_text
+from supervisor_core.run.judge.finding import KINDS, Finding, Severity
+from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.model.run import LIVE, Session
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.model.thresholds import Thresholds
 from supervisor_core.storage.local import absolute
 
 _LOG = logging.getLogger("supervisor_core")

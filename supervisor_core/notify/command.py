@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from supervisor_core.notify.event import event_json
 from supervisor_core.notify.secret import Secret, without_secrets
 from supervisor_core.notify.services import NotSent, Service
-from supervisor_core.run.words import duration
+from supervisor_core.run.model.words import duration
 
 if TYPE_CHECKING:
     from supervisor_core.notify.message import Message

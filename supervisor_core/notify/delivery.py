@@ -14,7 +14,7 @@ from supervisor_core.notify.claims import Claims
 from supervisor_core.notify.event import Event
 from supervisor_core.notify.message import Message, message_of, urgencies
 from supervisor_core.notify.services import NotSent, Service
-from supervisor_core.run.words import counted, duration
+from supervisor_core.run.model.words import counted, duration
 
 MOST_WAITING = 1000
 """How many events wait for a service; of more, the least urgent ones are only counted."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from typing import Any, Literal
 
-from supervisor_core.run.finding import Severity
+from supervisor_core.run.judge.finding import Severity
 
 SCHEMA_VERSION = 1
 

@@ -12,8 +12,8 @@ from typing import Literal
 from supervisor_core.clock import utc_text
 from supervisor_core.log import printable
 from supervisor_core.notify.event import Event, Topic
-from supervisor_core.run.finding import Severity
-from supervisor_core.run.incidents import LEAST_RUNS, named, place, time_span
+from supervisor_core.run.judge.finding import Severity
+from supervisor_core.run.judge.incidents import LEAST_RUNS, named, place, time_span
 
 PRIORITY: tuple[Topic, ...] = ("page", "warn", "end", "restart", "info")
 """What is said first, and is kept where there is too much."""

@@ -12,7 +12,7 @@ from supervisor_core.notify.claims import Claims
 from supervisor_core.notify.delivery import Delivery
 from supervisor_core.notify.event import Event, Topic
 from supervisor_core.notify.services import Service
-from supervisor_core.run.words import counted
+from supervisor_core.run.model.words import counted
 
 _KNOWN_EVENTS = 10_000
 """How many events are remembered, so that none is sent twice."""

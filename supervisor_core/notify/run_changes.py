@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from supervisor_core.events.notice_record import NoticeRecord
-from supervisor_core.run.counters import launches_without_session
-from supervisor_core.run.finding import KINDS, Finding
-from supervisor_core.run.model import Run, Session, Stall
-from supervisor_core.run.program_launch import final_launch
-from supervisor_core.run.run_incidents import ENDS, Incident, incidents
-from supervisor_core.run.snapshot import WatchedRun
-from supervisor_core.run.state_findings import UNPLANNED, open_stall
-from supervisor_core.run.thresholds import Thresholds
-from supervisor_core.run.words import DAY_SECS
+from supervisor_core.run.judge.counters import launches_without_session
+from supervisor_core.run.judge.finding import KINDS, Finding
+from supervisor_core.run.judge.run_incidents import ENDS, Incident, incidents
+from supervisor_core.run.judge.state_findings import UNPLANNED, open_stall
+from supervisor_core.run.model.program_launch import final_launch
+from supervisor_core.run.model.run import Run, Session, Stall
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.model.thresholds import Thresholds
+from supervisor_core.run.model.words import DAY_SECS
 
 QUIET = frozenset(("copy", "clock_skew", "restarted", "stopped", "notice"))
 """Kinds of findings that are no events: three are said as a restart, an end, a notice; two ask for no message."""

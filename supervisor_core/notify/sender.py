@@ -13,8 +13,8 @@ from supervisor_core.notify.event import Event
 from supervisor_core.notify.outbox import Outbox
 from supervisor_core.notify.ping import Ping
 from supervisor_core.notify.settings import GATHER_SECS, NotifySettings
-from supervisor_core.run.thresholds import Thresholds
-from supervisor_core.run.words import DAY_SECS
+from supervisor_core.run.model.thresholds import Thresholds
+from supervisor_core.run.model.words import DAY_SECS
 
 _LOG = logging.getLogger("supervisor_core")
 

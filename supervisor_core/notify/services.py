@@ -10,7 +10,7 @@ from supervisor_core.install import install_command
 from supervisor_core.notify.apprise_process import ask
 from supervisor_core.notify.problem import SendProblem
 from supervisor_core.notify.secret import Secret
-from supervisor_core.run.words import listed
+from supervisor_core.run.model.words import listed
 
 if TYPE_CHECKING:
     from supervisor_core.notify.message import Message

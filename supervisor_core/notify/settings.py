@@ -13,7 +13,7 @@ from supervisor_core.notify.event import Topic
 from supervisor_core.notify.ping import check_ping_url
 from supervisor_core.notify.secret import NOTIFY_VARIABLE, PING_VARIABLE, Secret
 from supervisor_core.notify.services import AppriseService, Service, parse_services
-from supervisor_core.run.words import listed
+from supervisor_core.run.model.words import listed
 
 TOPICS: tuple[Topic, ...] = get_args(Topic)
 DEFAULT_TOPICS: tuple[Topic, ...] = ("page", "end", "restart")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from supervisor_core.notify.run_changes import OVER, Started, newest_session
-from supervisor_core.run.finding import Finding
-from supervisor_core.run.model import LIVE, Outcome, Run
-from supervisor_core.run.snapshot import WatchedRun
-from supervisor_core.run.words import duration, share
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.model.run import LIVE, Outcome, Run
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.model.words import duration, share
 
 _PLANNED: dict[Outcome, str] = {
     "completed": "completed",

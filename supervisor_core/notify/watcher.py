@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.run.copies import CopyMarks
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.problem_log import ProblemLog
-from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
-from supervisor_core.run.thresholds import Thresholds
+from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.model.thresholds import Thresholds
+from supervisor_core.run.watch.copies import CopyMarks
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.problem_log import ProblemLog
 
 if TYPE_CHECKING:
     from supervisor_core.notify.changes import Changes

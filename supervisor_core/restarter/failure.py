@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from supervisor_core.process.stacks import location, user_line
 from supervisor_core.restarter.policy import AGAIN_STATUS, Cause, ChildEnd, EndedLaunch, Failure
-from supervisor_core.run.first_error import has_lost_rank
+from supervisor_core.run.fold.first_error import has_lost_rank
 
 _PREFIX = re.compile(r"^\[rank(?P<rank>\d+)\]:\s?")
 """Written before each line of a traceback by PyTorch's distributed package."""

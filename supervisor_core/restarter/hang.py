@@ -22,7 +22,7 @@ from supervisor_core.process.identity import is_stopped, stat_fields
 from supervisor_core.process.progress_page import PageReading, pages_in
 from supervisor_core.process.runtime_directory import private_directories
 from supervisor_core.process.stacks import Activity, whereabouts
-from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
+from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS
 
 STARTING_SECS = HANG_TIMEOUT_SECS["starting"]
 """What a program without a progress page has until its first event."""

@@ -30,9 +30,9 @@ from supervisor_core.restarter.failure import signal_name
 from supervisor_core.restarter.launch import Death, LaunchFacts
 from supervisor_core.restarter.logdir_view import LogdirThread
 from supervisor_core.restarter.processes import command_text
-from supervisor_core.run.file_fold import RESTARTER_SUFFIX
-from supervisor_core.run.program_launch import ProgramLaunch
-from supervisor_core.run.restarter_launches import launch_of
+from supervisor_core.run.fold.file_fold import RESTARTER_SUFFIX
+from supervisor_core.run.fold.restarter_launches import launch_of
+from supervisor_core.run.model.program_launch import ProgramLaunch
 
 WRITE_SECS, CLOSE_SECS = 10.0, 5.0
 """Limits of the time for one record, in the journal's thread, and for all of them when the restarter ends."""

@@ -15,7 +15,7 @@ from supervisor_core.process.progress_page import PageReading
 from supervisor_core.restarter.child import LeftBehind
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView, RunPosition
 from supervisor_core.restarter.processes import descendants
-from supervisor_core.run.words import counted
+from supervisor_core.run.model.words import counted
 
 ANSWER_TICKS = 10
 """For how many seconds the logdir may say whether there was a training."""

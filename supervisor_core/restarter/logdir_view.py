@@ -30,11 +30,11 @@ from supervisor_core.events.record_fields import Number, read_strictly
 from supervisor_core.log import error_text
 from supervisor_core.restarter.hang import EventsSeen
 from supervisor_core.restarter.policy import RestartState
-from supervisor_core.run.file_fold import RESTARTER_SUFFIX
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import Session
-from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
-from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.fold.file_fold import RESTARTER_SUFFIX
+from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS
+from supervisor_core.run.model.run import Session
+from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.storage.local import filesystem_for, local_path
 
 STATE_NAME = ".supervisor.restarts"

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from supervisor_core.events.record_fields import Name, Number, Step, Text, Whole
-from supervisor_core.run.words import counted
+from supervisor_core.run.model.words import counted
 
 Cause = Literal[
     "completed",

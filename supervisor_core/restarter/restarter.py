@@ -41,7 +41,7 @@ from supervisor_core.restarter.policy import (
 )
 from supervisor_core.restarter.running import WRITE_SECS, ReceivedSignals, RunningLaunch, kill_after_secs, prepare
 from supervisor_core.restarter.watch_child import WatchChild, start_watch
-from supervisor_core.run.thresholds import duration
+from supervisor_core.run.model.thresholds import duration
 
 MOST_LONGER_BY = 64.0
 """By this much at most a silence may be longer than usual, after launches that were ended for theirs."""

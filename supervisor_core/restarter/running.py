@@ -39,8 +39,8 @@ from supervisor_core.restarter.left_behind import BackgroundJob, names_of_left
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView, RunPosition
 from supervisor_core.restarter.policy import ChildEnd
 from supervisor_core.restarter.processes import become_subreaper
-from supervisor_core.run.last_words import death_of
-from supervisor_core.run.watched_launch import SEEN_EVERY_SECS
+from supervisor_core.run.fold.watched_launch import SEEN_EVERY_SECS
+from supervisor_core.run.watch.last_words import death_of
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)

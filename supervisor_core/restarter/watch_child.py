@@ -27,8 +27,8 @@ from supervisor_core.notify.watcher import INTERVAL_SECS
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.restarter.launch import Display, RestarterOptions
 from supervisor_core.restarter.processes import descendants
-from supervisor_core.run.program_launch import ProgramLaunch
-from supervisor_core.run.thresholds import Thresholds
+from supervisor_core.run.model.program_launch import ProgramLaunch
+from supervisor_core.run.model.thresholds import Thresholds
 from supervisor_core.storage.local import local_path
 
 END = b"end"

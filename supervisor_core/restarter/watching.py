@@ -25,12 +25,12 @@ from supervisor_core.events.record_fields import decode
 from supervisor_core.notify.sender import STOPPED_SECS, Sender, changes_for
 from supervisor_core.notify.watcher import LogdirLooks, Looked, Watcher
 from supervisor_core.restarter.watch_child import END, WatchOrder
-from supervisor_core.run.ended_launches import with_end
-from supervisor_core.run.fold import RunFold
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import LIVE
-from supervisor_core.run.program_launch import ProgramLaunch
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.fold.ended_launches import with_end
+from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.model.program_launch import ProgramLaunch
+from supervisor_core.run.model.run import LIVE
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 LAST_LOOK_SECS = 8.0
 """How long the last look may take."""

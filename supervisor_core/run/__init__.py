@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from supervisor_core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from supervisor_core.run.fold import RunFold
+    from supervisor_core.run.fold.run_fold import RunFold
 
 __all__ = ["RunFold"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"run.fold": "RunFold"})
+__getattr__, __dir__ = lazy_names(__name__, {"run.fold.run_fold": "RunFold"})

@@ -14,9 +14,9 @@ from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.process.stacks import Activity
-from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.distribution import Distribution
-from supervisor_core.run.finding import Finding
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.distribution import Distribution
 
 ServedState = Literal[
     "running", "stalled", "lost", "completed", "stopped", "failed", "unknown", "unreachable", "deleted", "copy"

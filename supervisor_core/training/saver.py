@@ -34,7 +34,7 @@ from supervisor_core.engine.session_state import SessionState
 from supervisor_core.errors import NoUsableCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.events.telemetry import CheckpointRecord, ThreadState, ThreadStatus, Trigger
 from supervisor_core.options import Options
-from supervisor_core.run.goodput import COMPLETED
+from supervisor_core.run.fold.goodput import COMPLETED
 from supervisor_core.training.save_point import Due, SavePolicy
 from supervisor_core.training.state import Captured, TrainingState
 from supervisor_core.training.tree import read_tree, write_tree

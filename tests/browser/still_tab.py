@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from werkzeug.datastructures import MultiDict
 
 from supervisor_core.events.index import RunIndex
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tb_plugin.backend import ROUTES, Backend
 from tb_plugin.http import Arguments
 from tb_plugin.index import Index

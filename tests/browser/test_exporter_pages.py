@@ -10,7 +10,7 @@ import pytest
 
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.web import Web
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 
 @pytest.fixture

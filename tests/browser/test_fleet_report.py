@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.cli.fleet import fleet_page
-from supervisor_core.run.fleet_report import fleet_report
+from supervisor_core.run.judge.fleet_report import fleet_report
 from tests.story import fleet
 
 BAR = """() => [...document.querySelectorAll('.bar span')].map(part =>

@@ -14,7 +14,7 @@ import pytest
 
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.telemetry import HeartbeatRecord, RecoveryRecord, summary_bytes
-from supervisor_core.run.bounds import MAX_THREADS
+from supervisor_core.run.fold.bounds import MAX_THREADS
 
 
 @pytest.fixture(scope="module")

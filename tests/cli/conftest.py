@@ -13,8 +13,8 @@ from rich.console import Console, Group, RenderableType
 
 from supervisor_core.cli import main
 from supervisor_core.cli.timeline import timeline
-from supervisor_core.run.finding import Finding
-from supervisor_core.run.model import Restart, Run, Session
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.model.run import Restart, Run, Session
 
 START = 1795222244.0
 END = START + 1000.0

@@ -31,10 +31,10 @@ from supervisor_core.events.telemetry import (
 )
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.log import printable
-from supervisor_core.run.comparison import compared, differing
-from supervisor_core.run.finding import KINDS
-from supervisor_core.run.fold import RunFold
-from supervisor_core.run.run_json import as_json
+from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.judge.comparison import compared, differing
+from supervisor_core.run.judge.finding import KINDS
+from supervisor_core.run.judge.run_json import as_json
 from tests.cases import each
 
 Ask = Callable[..., dict[str, Any]]

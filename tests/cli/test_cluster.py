@@ -8,8 +8,8 @@ from typing import Any
 
 from supervisor_core.cli.text import SHOWN_ROWS, listed
 from supervisor_core.cli.timeline import RECOVERIES, lanes, workers
-from supervisor_core.run.fold import RunFold
-from supervisor_core.run.model import Recovery, Run, WorkerHistory, WorkerSpan
+from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.model.run import Recovery, Run, WorkerHistory, WorkerSpan
 from tests.cases import each
 from tests.cli.conftest import END, START, restart, session, shown, text
 

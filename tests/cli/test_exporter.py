@@ -183,7 +183,7 @@ def test_wrong_input(run: Run, logdir: Path, tmp_path: Path, arguments: list[str
     assert result.stderr.count("\n") == 1
 
 
-SERVING = "supervisor_core.metrics.web, supervisor_core.run.logdir_watch, supervisor_core.engine.signal_watch"
+SERVING = "supervisor_core.metrics.web, supervisor_core.run.watch.logdir_watch, supervisor_core.engine.signal_watch"
 
 
 @each(

@@ -16,8 +16,8 @@ from supervisor_core.cli import report as command
 from supervisor_core.cli.fleet import CAUSES, fleet_page, sections, summary
 from supervisor_core.events.telemetry import SessionRecord, StopRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
-from supervisor_core.run.fleet_report import FleetReport, fleet_report
-from supervisor_core.run.model import BUCKETS
+from supervisor_core.run.judge.fleet_report import FleetReport, fleet_report
+from supervisor_core.run.model.run import BUCKETS
 from tests.cases import each
 
 Command = Callable[..., Result]
@@ -144,7 +144,7 @@ def empty(**changes: Any) -> FleetReport:
 
 def big() -> FleetReport:
     """A report with long hostile names in more rows than any table shows."""
-    from supervisor_core.run.fleet_report import CheckpointCost, HostFailures, RunCost, Unwatched
+    from supervisor_core.run.judge.fleet_report import CheckpointCost, HostFailures, RunCost, Unwatched
 
     name, none = HOSTILE * 300, empty()
     half = {"productive": 5.0, "stall": 5.0}

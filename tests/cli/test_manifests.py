@@ -13,7 +13,7 @@ from click.testing import Result
 
 from supervisor_core import __version__
 from supervisor_core.metrics.config_files import Deployed, dashboard, manifests
-from supervisor_core.run.thresholds import Thresholds
+from supervisor_core.run.model.thresholds import Thresholds
 from tests.cases import each
 
 

@@ -204,7 +204,7 @@ def test_a_second_look_at_stacks(run: Callable[..., Result], monkeypatch: pytest
 def test_the_exporters_first_look(logs: Path, bars: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal the runs of all logdirs are counted, until each logdir was looked at."""
     from supervisor_core.metrics.exporter import Exporter
-    from supervisor_core.run.logdir_watch import LogdirWatch
+    from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
     monkeypatch.setattr(exporter.sys.stderr, "isatty", lambda: True, raising=False)
     serving = Exporter([LogdirWatch(str(logs / "a")), LogdirWatch(str(logs / "b"))])

@@ -10,7 +10,7 @@ import yaml
 from click.testing import Result
 
 from supervisor_core.metrics.config_files import Screens, dashboard, rule_groups
-from supervisor_core.run.thresholds import Thresholds, duration, parse_duration
+from supervisor_core.run.model.thresholds import Thresholds, duration, parse_duration
 from tests.cases import each
 
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from supervisor_core.cli.text import ago, listed, moment, size
-from supervisor_core.run.words import count, duration, rate, share
+from supervisor_core.run.model.words import count, duration, rate, share
 from tests.cases import each
 
 

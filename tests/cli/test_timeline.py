@@ -11,14 +11,14 @@ from supervisor_core.cli.overview import overview
 from supervisor_core.cli.text import SHOWN_NONFINITE, SHOWN_ROWS, STATES, advice_text, again_text
 from supervisor_core.cli.timeline import bar
 from supervisor_core.events.resume_record import ResumeRecord
-from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.finding import Finding
-from supervisor_core.run.findings import findings
-from supervisor_core.run.fold import RunFold
-from supervisor_core.run.model import AtRisk, Goodput, Run, Silence, Stall, ThreadHistory, ThreadSpan, ThreadTick
-from supervisor_core.run.program_launch import ProgramLaunch
-from supervisor_core.run.snapshot import WatchedRun
-from supervisor_core.run.tag_values import NonFinite
+from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.program_launch import ProgramLaunch
+from supervisor_core.run.model.run import AtRisk, Goodput, Run, Silence, Stall, ThreadHistory, ThreadSpan, ThreadTick
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.model.tag_values import NonFinite
 from tests.cases import each
 from tests.cli.conftest import END, START, restart, session, shown
 

@@ -14,7 +14,7 @@ import pytest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.restarter.policy import NO_PROGRESS_STATUS
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.training.tree import NumpyArrays, read_tree
 
 LOOPS = Path(__file__).with_name("loops.py")

@@ -23,7 +23,7 @@ from supervisor_core.events.telemetry import (
 )
 from supervisor_core.options import Options
 from supervisor_core.process.stacks_file import StacksLook
-from supervisor_core.run.advice import Costs
+from supervisor_core.run.fold.advice import Costs
 
 
 class Heard(TelemetryRecorder):

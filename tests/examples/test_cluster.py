@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 ROOT = Path(__file__).parents[2]
 

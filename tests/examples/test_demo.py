@@ -20,7 +20,7 @@ from examples.demo.story import again
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tb_plugin.index import Index
 from tb_plugin.logdirs import logdirs_of
 from tb_plugin.run_data import details

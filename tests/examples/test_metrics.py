@@ -6,7 +6,7 @@ from unittest.mock import ANY
 from examples.demo.metrics import Reading, is_ready, scrape
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.server import MetricsServer
-from supervisor_core.run.checkpoints import Checkpoint
+from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.status import CheckpointStatus, RunStatus
 from tests.cases import each
 

@@ -8,7 +8,7 @@ import pytest
 
 from supervisor_core.metrics.alerts_page import alerts_page
 from supervisor_core.metrics.config_files import rule_groups
-from supervisor_core.run.finding import Finding
+from supervisor_core.run.judge.finding import Finding
 
 
 class Reader(HTMLParser):

@@ -10,7 +10,7 @@ import pytest
 
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 LOST = 'supervisor_failures_total{host="trainer-0",reason="lost",run="a"}'
 DOWN = 'activity="infrastructure_recovery_from_disruption",run="a"}'

@@ -16,9 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import OPENMETRICS, TEXT
 from supervisor_core.metrics.table import EXPORTER_METRICS
-from supervisor_core.run.bounds import MAX_THREADS
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.snapshot import LogdirSnapshot
+from supervisor_core.run.fold.bounds import MAX_THREADS
+from supervisor_core.run.model.snapshot import LogdirSnapshot
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.shard import RunShard
 
 
@@ -228,7 +228,7 @@ def test_the_log_has_a_bound(
     tmp_path: Path, writing, clock, exporter_of, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of more new problems the first are logged, and how many more there are; of those, none the next time."""
-    monkeypatch.setattr("supervisor_core.run.problem_log.MAX_LOGGED", 3)
+    monkeypatch.setattr("supervisor_core.run.watch.problem_log.MAX_LOGGED", 3)
     for number in range(5):
         writing.RunFile(tmp_path / str(number)).ready().beat(clock.now, steps=5)
     exporter = exporter_of(tmp_path)

@@ -14,8 +14,8 @@ import pytest
 
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.snapshot import LogdirSnapshot
+from supervisor_core.run.model.snapshot import LogdirSnapshot
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.fleet.logdir import STEPS_PER_BEAT, make
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 
 def test_a_fleet_is_what_it_says(tmp_path: Path) -> None:

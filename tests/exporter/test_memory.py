@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.fleet.logdir import Fleet, make
 from supervisor_core.metrics.exporter import Exporter
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.conftest import StillClock
 
 MOST_BYTES = 27 * 1024

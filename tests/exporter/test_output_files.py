@@ -17,7 +17,7 @@ from supervisor_core.metrics import output_files
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.output_files import OutputFile, page, targets
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 OF_PROCESS = re.compile(r"(# \w+ )?process_")
 HERE = socket.gethostname()

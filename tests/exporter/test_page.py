@@ -21,8 +21,8 @@ from supervisor_core.metrics.reading import Reading
 from supervisor_core.metrics.render import END, OPENMETRICS, TEXT, Format
 from supervisor_core.metrics.stage import Stage
 from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
-from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.distribution import Distribution
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.distribution import Distribution
 from supervisor_core.run.status import CheckpointStatus, RunStatus
 
 NOW = 1_700_000_000.0

@@ -11,7 +11,7 @@ import pytest
 
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.shard import RunShard
 
 Samples = Callable[[bytes], dict[str, float]]

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 SECS = 0.75
 

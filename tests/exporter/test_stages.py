@@ -18,8 +18,8 @@ from supervisor_core.metrics.metric import Stage
 from supervisor_core.metrics.render import OPENMETRICS, TEXT
 from supervisor_core.metrics.stage import MOMENT_SECS, stage_of
 from supervisor_core.metrics.table import ALL_METRICS
-from supervisor_core.run.logdir_watch import LogdirWatch
 from supervisor_core.run.status import RunStatus
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 Samples = Callable[[bytes], dict[str, float]]
 DAY = 86_400.0

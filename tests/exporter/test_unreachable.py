@@ -13,7 +13,7 @@ import pytest
 from supervisor_core.metrics import vanished
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run.model import Run
+from supervisor_core.run.model.run import Run
 
 Samples = Callable[[bytes], dict[str, float]]
 DAY = 86_400.0

@@ -20,7 +20,7 @@ from supervisor_core.errors import OptionsError
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.web import Web
 from supervisor_core.metrics.web_config import WebAccess
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 PASSWORD = "correct horse"
 TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"

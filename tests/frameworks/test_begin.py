@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.training.position import LOADER, SAMPLER
 
 PROGRAM = Path(__file__).parent / "begin_program.py"

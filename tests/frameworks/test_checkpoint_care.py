@@ -21,7 +21,7 @@ from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.cli import main
-from supervisor_core.run.model import Run
+from supervisor_core.run.model.run import Run
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("facade_program.py")

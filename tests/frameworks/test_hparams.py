@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 pytestmark = pytest.mark.timeout(600)  # Lightning is imported
 

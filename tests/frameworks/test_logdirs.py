@@ -20,7 +20,7 @@ from supervisor_core.cli import main
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 pytestmark = pytest.mark.timeout(400)
 

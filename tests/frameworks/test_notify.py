@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from trial import run_of
 
 from supervisor_core.cli import main
-from supervisor_core.run.findings import findings
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.model.snapshot import WatchedRun
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("facade_program.py")

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from supervisor_core.engine import open_sessions
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 PAUSE = threading.Event()  # never set
 Say = Callable[[str], None]

@@ -10,9 +10,9 @@ from supervisor_core.history import archive as archives
 from supervisor_core.history.archive import Archive, Export
 from supervisor_core.history.formats import JsonLines
 from supervisor_core.history.rows import SESSION_DAYS
-from supervisor_core.run.fold import RunFold
-from supervisor_core.run.model import Run
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.model.run import Run
+from supervisor_core.run.model.snapshot import WatchedRun
 from tests.cases import each
 from tests.run.conftest import Trainer
 

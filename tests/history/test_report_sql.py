@@ -11,9 +11,9 @@ import pytest
 from supervisor_core.history.archive import Archive, Export
 from supervisor_core.history.formats import Parquet
 from supervisor_core.history.table import day_of
-from supervisor_core.run.fleet_report import fleet_report
-from supervisor_core.run.model import Run
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.judge.fleet_report import fleet_report
+from supervisor_core.run.model.run import Run
+from supervisor_core.run.model.snapshot import WatchedRun
 from tests.run.conftest import Trainer
 from tests.story.fleet import BAD_HOST, BEGAN, DAY, ScriptedFleet, sessions_on_hosts
 

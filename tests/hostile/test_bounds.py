@@ -20,10 +20,10 @@ from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.page import run_status
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run import bounds, file_fold, inferred_sessions, other_writers
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import Run
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.fold import bounds, file_fold, inferred_sessions, other_writers
+from supervisor_core.run.model.run import Run
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tb_plugin.run_data import RunView, View, details, overview_line
 
 LOGDIRS = Path(__file__).parents[3] / "shared" / "logdirs"

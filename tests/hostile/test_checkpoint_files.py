@@ -24,7 +24,7 @@ from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.errors import DamagedCheckpointError
-from supervisor_core.run.liveness import decode as decode_task
+from supervisor_core.run.watch.liveness import decode as decode_task
 from supervisor_core.storage import local
 from supervisor_core.wire import encode_varint, read_canonical_varint
 from tests.cases import each

@@ -33,7 +33,7 @@ EXPORTER = r"""
 import json, sys
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 watch = LogdirWatch(sys.argv[1], kept_ticks=100)
 exporter = Exporter([watch])
 exporter.refresh()

@@ -16,7 +16,7 @@ from supervisor_core.checkpoint.retention import Retention
 from supervisor_core.checkpoint.set_aside import move_aside
 from supervisor_core.checkpoint.state_file import CheckpointState, write_state
 from supervisor_core.engine.liveness_writer import LivenessFile
-from supervisor_core.run.liveness import LIVENESS_DIRECTORY, LivenessRecord
+from supervisor_core.run.watch.liveness import LIVENESS_DIRECTORY, LivenessRecord
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.storage.local import LOCAL as EVENTS
 

@@ -11,7 +11,7 @@ import pytest
 
 from supervisor_core.notify import run_changes
 from supervisor_core.notify.event import event_id
-from supervisor_core.run.program_launch import ProgramLaunch
+from supervisor_core.run.model.program_launch import ProgramLaunch
 from tests.cases import each
 from tests.story.scene import BEGAN, HOUR, MINUTE, Scene, Scripted, names
 

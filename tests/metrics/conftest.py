@@ -17,8 +17,8 @@ from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, Thr
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.listener import Environ, Listener, Response
 from supervisor_core.metrics.server import MetricsServer
-from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.distribution import Distribution
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.distribution import Distribution
 from supervisor_core.run.status import CheckpointStatus, RunStatus
 from tests.exporter.conftest import ask_web, certificates  # noqa: F401
 

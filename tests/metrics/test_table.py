@@ -11,7 +11,7 @@ import pytest
 from supervisor_core.metrics import table
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.table import ALL_METRICS, RUN_METRICS
-from supervisor_core.run.finding import Finding
+from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.status import RunStatus, StallStatus
 
 

@@ -15,7 +15,7 @@ import pytest
 from monitoring_end_to_end import HOLDS, LOST, STALLED, Trainer, alerting
 from monitoring_servers import Prometheus, Webhook, wait_until
 
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 BUDGET_SECS = 20
 PATIENCE_SECS = 300.0

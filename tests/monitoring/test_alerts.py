@@ -40,7 +40,7 @@ from monitoring_state_scenarios import LOST, STATE_SCENARIOS
 from monitoring_writing_scenarios import WRITING_SCENARIOS
 
 from supervisor_core.metrics.config_files import Screens, rule_groups, to_yaml
-from supervisor_core.run.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds
+from supervisor_core.run.model.thresholds import DEFAULT_RUNBOOK_BASE, Thresholds
 
 pytestmark = pytest.mark.timeout(900)  # of one test that goes through all scenarios
 GROUPS = (

@@ -11,7 +11,7 @@ from monitoring_served import MINUTE, series_of, trainer
 from monitoring_servers import as_asked
 
 from supervisor_core.metrics.config_files import Screens, dashboard, rule_groups
-from supervisor_core.run.thresholds import Thresholds
+from supervisor_core.run.model.thresholds import Thresholds
 
 
 def test_one_that_hangs_is_not_hidden_by_its_namesake(

@@ -23,7 +23,7 @@ from supervisor_core.log import printable
 from supervisor_core.metrics.config_files import rule_groups
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import choose_format, label_text
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.story import run_file
 
 RULES = [rule for group in rule_groups()["groups"] for rule in group["rules"]]

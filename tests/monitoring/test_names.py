@@ -10,7 +10,7 @@ from monitoring_happenings import TWICE, ends, turns
 from monitoring_served import Target, always, exporter, series_of, trainer
 
 from supervisor_core.metrics.config_files import rule_groups
-from supervisor_core.run.thresholds import Thresholds
+from supervisor_core.run.model.thresholds import Thresholds
 from tests.cases import each
 
 END = 40

@@ -22,12 +22,12 @@ from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.metrics.web import Web
 from supervisor_core.options import Options
-from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.distribution import Distribution
-from supervisor_core.run.finding import Finding
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.distribution import Distribution
+from supervisor_core.run.model.thresholds import Thresholds
 from supervisor_core.run.status import CheckpointStatus, RunStatus
-from supervisor_core.run.thresholds import Thresholds
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 GROUPS = rule_groups(Thresholds(interval_secs=1))["groups"]
 for rule in (rule for group in GROUPS for rule in group["rules"]):

@@ -17,7 +17,7 @@ from pathlib import Path
 from supervisor_core.notify.changes import Changes
 from supervisor_core.notify.delivery import Delivery
 from supervisor_core.notify.watcher import LogdirLooks, Watcher
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.conftest import StillClock
 from tests.notify.samples import Kept
 from tests.story.lives import Life, random_life

@@ -11,7 +11,7 @@ import pytest
 
 from supervisor_core.notify.event import Event
 from supervisor_core.notify.run_changes import Holding, KnownRun
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.model.snapshot import WatchedRun
 from tests.notify.fleet_day import FleetDay
 
 KEPT = (KnownRun, Holding, WatchedRun, Event)

@@ -17,9 +17,9 @@ import pytest
 from supervisor_core.notify.changes import Changes
 from supervisor_core.notify.event import event_json
 from supervisor_core.notify.run_changes import MOMENTS
-from supervisor_core.run.finding import KINDS
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.thresholds import Thresholds
+from supervisor_core.run.judge.finding import KINDS
+from supervisor_core.run.model.thresholds import Thresholds
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.conftest import StillClock
 from tests.story import stories as voice_stories
 from tests.story.lives import random_life, short

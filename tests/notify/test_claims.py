@@ -16,7 +16,7 @@ from supervisor_core.notify.claims import FORGET_SECS, TAKE_OVER_SECS, Claims, d
 from supervisor_core.notify.secret import Secret
 from supervisor_core.notify.sender import Sender
 from supervisor_core.notify.settings import NotifySettings
-from supervisor_core.run.words import DAY_SECS
+from supervisor_core.run.model.words import DAY_SECS
 from tests.conftest import StillClock
 
 SERVICE = Secret("ntfy://token")

@@ -31,7 +31,7 @@ from functools import partial
 from importlib import import_module
 from supervisor_core.notify import sender
 from supervisor_core.restarter import watch_child
-from supervisor_core.run.thresholds import Thresholds
+from supervisor_core.run.model.thresholds import Thresholds
 limits = Thresholds(interval_secs=0.5, dead_hold_secs=1.0)
 watch_child.WatchOrder = partial(watch_child.WatchOrder, interval_secs=0.5, gather_secs=0.2, thresholds=limits)
 sender.Sender = partial(sender.Sender, gather_secs=0.2)

@@ -9,7 +9,7 @@ import pytest
 
 from supervisor_core.notify.changes import Changes
 from supervisor_core.notify.event import Event
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.conftest import StillClock
 from tests.story import session as scripted_run
 

@@ -13,7 +13,7 @@ from supervisor_core.events import EventsWriter
 from supervisor_core.notify.changes import Changes
 from supervisor_core.notify.event import Event
 from supervisor_core.notify.watcher import LogdirLooks, Looked, Watcher
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.conftest import StillClock
 
 

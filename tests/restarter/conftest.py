@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from forked import ForkServer
 
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import Run
+from supervisor_core.run.model.run import Run
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 MAIN = "from supervisor_core.cli import main; main()"
 COMMAND = [sys.executable, "-c", MAIN, "run"]

@@ -19,7 +19,7 @@ from supervisor_core.restarter.hang import (
     HangWatch,
     is_descendant,
 )
-from supervisor_core.run.other_writers import LEAST_HANG_TIMEOUT_SECS
+from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS
 from tests.cases import each
 
 LEADER = 4711

@@ -17,8 +17,8 @@ from supervisor_core.restarter.hang_stacks import KeptStacks
 from supervisor_core.restarter.journal import LaunchJournal
 from supervisor_core.restarter.launch import Death, LaunchFacts
 from supervisor_core.restarter.policy import ChildEnd, Decision, Failure
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.program_launch import launch_text
+from supervisor_core.run.model.program_launch import launch_text
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.cases import each
 
 STARTED = 1_795_222_244.5

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.program_launch import launch_text
+from supervisor_core.run.model.program_launch import launch_text
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.restarter.conftest import training
 
 FAMILY = """

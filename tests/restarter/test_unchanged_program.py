@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from supervisor_core.metrics.page import run_status
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import Run
+from supervisor_core.run.model.run import Run
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 PROGRAM = """
 import os, sys, threading

@@ -18,11 +18,11 @@ from supervisor_core.restarter.launch import RestarterOptions
 from supervisor_core.restarter.restarter import LEAST_MESSAGES_SECS, MESSAGES_SECS, Restarter
 from supervisor_core.restarter.watch_child import END, WatchChild, WatchOrder
 from supervisor_core.restarter.watching import QUIET_SECS, Lifeline
-from supervisor_core.run.fold import RunFold
-from supervisor_core.run.model import Session
-from supervisor_core.run.program_launch import ProgramLaunch
-from supervisor_core.run.snapshot import WatchedRun
-from supervisor_core.run.thresholds import Thresholds
+from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.model.program_launch import ProgramLaunch
+from supervisor_core.run.model.run import Session
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.model.thresholds import Thresholds
 from tests.cases import each
 
 ORDER = WatchOrder(logdir="/runs/tuning", began_at=5.0, settings=NotifySettings(ping=Secret("http://h/token")))

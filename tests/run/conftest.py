@@ -21,8 +21,8 @@ from supervisor_core.events.telemetry import (
     from_json,
     to_json,
 )
-from supervisor_core.run.fold import RunFold
-from supervisor_core.run.model import Run
+from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.model.run import Run
 
 T0 = 1_700_000_000.0
 """When scripted runs begin."""

@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from supervisor_core.run.fold import RunFold
-from supervisor_core.run.model import BUCKETS, Goodput, Run, Session, SessionTime
+from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.model.run import BUCKETS, Goodput, Run, Session, SessionTime
 
 BEGAN = 1_700_000_000.0
 DAY, HOUR = 86400.0, 3600.0

@@ -19,8 +19,8 @@ from supervisor_core.cli.look import SeenRun
 from supervisor_core.cli.overview import overview
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run.findings import findings
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tb_plugin.index import Index
 from tb_plugin.logdirs import Logdir
 from tb_plugin.report import report_page

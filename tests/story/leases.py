@@ -8,7 +8,7 @@ from typing import Any
 
 from supervisor_core.checkpoint.lease_file import LeaseRecord, decode, lease_file_in
 from supervisor_core.engine.liveness_writer import LivenessFile
-from supervisor_core.run.liveness import CHIEF, LivenessRecord
+from supervisor_core.run.watch.liveness import CHIEF, LivenessRecord
 
 
 def peek(logdir: str | os.PathLike[str]) -> LeaseRecord | None:

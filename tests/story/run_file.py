@@ -17,7 +17,7 @@ from supervisor_core.events.telemetry import (
     StopRecord,
     summary_bytes,
 )
-from supervisor_core.run.liveness import CHIEF, LIVENESS_DIRECTORY, LivenessRecord, encode, file_name
+from supervisor_core.run.watch.liveness import CHIEF, LIVENESS_DIRECTORY, LivenessRecord, encode, file_name
 
 T0 = 1_700_000_000.0
 """When runs begin."""

@@ -11,7 +11,7 @@ from supervisor_core.events.event_format import event_prefix, frame, version_eve
 from supervisor_core.events.telemetry import LaunchRecord, StallRecord, summary_bytes
 from supervisor_core.notify.changes import Changes
 from supervisor_core.notify.event import Event
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.conftest import StillClock
 from tests.story import stories as voice_stories
 

@@ -324,7 +324,7 @@ def _damaged(run: Path, now: float) -> GoesOn:
 
 
 def _saves_of(run: Path) -> list[str]:
-    from supervisor_core.run.logdir_watch import LogdirWatch
+    from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
     watched = LogdirWatch(str(run)).refresh().runs["."]
     return [saved.path for saved in watched.run.checkpoints if saved.path]

@@ -25,7 +25,7 @@ from supervisor_core.options import CACHE_VARIABLE, HANG_TIMEOUT_SECS, OPTION_NA
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.process.runtime_directory import XDG_VARIABLE
-from supervisor_core.run.liveness import LivenessRecord, decode, encode
+from supervisor_core.run.watch.liveness import LivenessRecord, decode, encode
 from supervisor_core.session_labels import VARIABLE as LABELS_VARIABLE
 from tb_plugin.loader import SupervisorLoader
 from tests.cases import each

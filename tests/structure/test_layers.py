@@ -108,6 +108,27 @@ def test_imports_run_one_way(path: Path) -> None:
             assert part in HEAVY[pieces[0]], f"{part} imports {name}; only {HEAVY[pieces[0]]} may"
 
 
+RUN_LAYERS = ["model", "fold", "judge", "watch"]
+"""The packages of `run`: each imports only itself and those before it."""
+OUTSIDE = {"os", "time", "threading", "subprocess", "socket", "sqlite3", "pathlib", "logging", "random"}
+"""What reads a clock, a file or a process: not for model, fold and judge."""
+
+
+def test_the_packages_of_run_import_one_way() -> None:
+    """From values to folds, judges and watches; only a watch has I/O and a clock."""
+    checked = 0
+    for rank, package in enumerate(RUN_LAYERS):
+        for path in (ROOT / "supervisor_core" / "run" / package).glob("*.py"):
+            checked += 1
+            for name in imports(path):
+                pieces = name.split(".")
+                if name.startswith("supervisor_core.run."):
+                    assert pieces[2] in RUN_LAYERS[: rank + 1], f"{path} imports {name}"
+                if package != "watch":
+                    assert pieces[0] not in OUTSIDE and name != "supervisor_core.clock", f"{path} imports {name}"
+    assert checked > 50
+
+
 def test_no_folders_import_each_other() -> None:
     """Folders, sub-packages included, can be drawn without a circle: each imports only folders that never import it."""
     folders = {".".join(path.relative_to(ROOT).parts[:-1]) for path in sources()}

@@ -187,4 +187,6 @@ def test_names_that_are_not_public_are_found() -> None:
         "supervisor_core.run.fold",
     }
     assert is_public("supervisor_core.Supervisor.stop") and is_public("supervisor_core.events.FileWriter")
-    assert not is_public("supervisor_core.run.fold") and not is_public("supervisor_core.run.fold.RunFold")
+    assert not is_public("supervisor_core.run.fold.run_fold") and not is_public(
+        "supervisor_core.run.fold.run_fold.RunFold"
+    )

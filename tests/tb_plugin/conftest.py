@@ -18,8 +18,8 @@ from werkzeug.test import Client, TestResponse
 from supervisor_core.events.chunk import Chunk, FileFacts, Points
 from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.telemetry import SkippedCheckpoint
-from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.model import (
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.run import (
     BUCKETS,
     Advice,
     AtRisk,
@@ -36,8 +36,8 @@ from supervisor_core.run.model import (
     WorkerHistory,
     WorkerSpan,
 )
-from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
-from supervisor_core.run.tag_values import NonFinite
+from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.model.tag_values import NonFinite
 from tb_plugin import backend
 from tb_plugin.backend import Backend
 from tb_plugin.http import Answer

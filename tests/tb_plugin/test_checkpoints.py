@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.model import Run
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.run import Run
 from tests.cases import each
 from tests.tb_plugin.conftest import NOW, Bench, a_rich_run, a_run
 

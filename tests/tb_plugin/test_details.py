@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from supervisor_core.events.chunk import FileFacts, Problem
-from supervisor_core.run.model import Run
-from supervisor_core.run.run_json import run_json
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.judge.run_json import run_json
+from supervisor_core.run.model.run import Run
+from supervisor_core.run.model.snapshot import WatchedRun
 from tb_plugin import backend, run_data
 from tb_plugin.lanes import thread_lanes
 from tests.cases import each

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run.model import Run
+from supervisor_core.run.model.run import Run
 from tb_plugin import fleet_timeline
 from tests.tb_plugin.conftest import NOW, Bench, a_rich_run, a_run, a_session, watched
 

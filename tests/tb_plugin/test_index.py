@@ -11,8 +11,8 @@ import pytest
 from supervisor_core.errors import EventsError
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.log import command_line
-from supervisor_core.run.finding import Finding
-from supervisor_core.run.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
 from tb_plugin import index as index_module
 from tb_plugin.index import IDLE_SECS, JUDGED_AGAIN_SECS, MOST_REST_SECS, Index
 from tb_plugin.logdirs import Logdir

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run.tag_values import TagValues
+from supervisor_core.run.model.tag_values import TagValues
 from tb_plugin import list_columns
 from tests.cases import each
 from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, a_run, a_session, watched

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.finding import Finding
-from supervisor_core.run.findings import findings
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.snapshot import WatchedRun
 from tests.cases import each
 from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, a_session, changed, watched
 

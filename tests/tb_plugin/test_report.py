@@ -19,10 +19,10 @@ import pytest
 
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.log import printable
-from supervisor_core.run.checkpoints import Checkpoint
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import Stall
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.run import Stall
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tb_plugin import report
 from tb_plugin.report import MOST_BYTES, NotBuiltError, Report, newest, report_page
 from tests.cases import each

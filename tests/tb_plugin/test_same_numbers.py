@@ -20,7 +20,7 @@ from supervisor_core.cli.logdirs import GivenRuns
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
 from supervisor_core.events.index import RunIndex
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, SessionRecord, StopRecord, summary_bytes
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tb_plugin.backend import ROUTES, Backend
 from tb_plugin.compare import MOST_TAGS
 from tb_plugin.http import Arguments

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor_core.events.chunk import Chunk
-from supervisor_core.run.model import Run
-from supervisor_core.run.thinning import thin
+from supervisor_core.run.fold.thinning import thin
+from supervisor_core.run.model.run import Run
 from tb_plugin import scalars
 from tb_plugin.scalars import Segments, smooth
 from tests.cases import each

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 
-from supervisor_core.run.model import ThreadHistory, ThreadSpan, ThreadTick
+from supervisor_core.run.model.run import ThreadHistory, ThreadSpan, ThreadTick
 from tests.tb_plugin.conftest import NOW, Bench, a_rich_run, a_run
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 
 from supervisor_core.events.telemetry import WorkerState
-from supervisor_core.run.model import WorkerHistory, WorkerSpan
+from supervisor_core.run.model.run import WorkerHistory, WorkerSpan
 from tests.tb_plugin.conftest import NOW, Bench, a_rich_run, a_run, a_session
 
 

@@ -10,7 +10,7 @@ import pytest
 from forked import ForkServer
 
 from supervisor_core.events.index import LogdirIndex
-from supervisor_core.run.fold import RunFold
+from supervisor_core.run.fold.run_fold import RunFold
 
 PROGRAM = """
 import resource, sys, threading

@@ -11,7 +11,7 @@ import pytest
 
 from supervisor_core import Options, supervise
 from supervisor_core.errors import CheckpointError
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.training.state import TrainingState
 from supervisor_core.training.tree import MAX_DEPTH
 

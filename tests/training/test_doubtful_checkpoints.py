@@ -14,8 +14,8 @@ import pytest
 from supervisor_core import Options, UnlistedCheckpointsError, supervise
 from supervisor_core.checkpoint.sealed_store import SealedStore
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import Run
+from supervisor_core.run.model.run import Run
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 
 class Part:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_core import supervise
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 
 def trained(logdir: Path, until: int, *, finish_at: int = -1, save_steps: int | None = None) -> list[int]:

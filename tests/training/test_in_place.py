@@ -13,7 +13,7 @@ import pytest
 from supervisor_core import Options, OptionsError, SaveFailedError, supervise
 from supervisor_core.checkpoint.sealed_store import SealedStore
 from supervisor_core.engine.deadline import Deadline
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.training import saver as savers
 from supervisor_core.training.run import Run
 from supervisor_core.training.save_point import SavePolicy

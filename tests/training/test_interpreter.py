@@ -16,7 +16,7 @@ import pytest
 
 from supervisor_core import LogdirInUseError, Options, supervise
 from supervisor_core.engine import stop_signals
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 PAUSE = threading.Event()  # never set
 CELL = "fit(4, happen)"

@@ -9,8 +9,8 @@ from pathlib import Path
 from supervisor_core.log import command_line
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run.findings import findings
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.training import supervise
 
 STEP_SECS = 0.01

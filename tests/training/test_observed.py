@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.training.save_point import Due
 from supervisor_core.training.state import TrainingState
 from supervisor_core.training.state_notes import StateNotes

@@ -20,8 +20,8 @@ from supervisor_core import LogdirInUseError, NoUsableCheckpointError, Options, 
 from supervisor_core.checkpoint.sealed_store import SealedStore
 from supervisor_core.clock import SystemClock
 from supervisor_core.engine.deadline import NEVER, Deadline
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import Run as RunModel
+from supervisor_core.run.model.run import Run as RunModel
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.training import state as states
 from supervisor_core.training.run import Run
 from supervisor_core.training.save_point import SavePolicy

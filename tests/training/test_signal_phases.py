@@ -14,7 +14,7 @@ import pytest
 
 from supervisor_core import Options, Run, supervise
 from supervisor_core.engine.stop_signals import StopSignals
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.training import saver as savers
 
 PAUSE = threading.Event()  # never set

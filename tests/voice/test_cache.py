@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.rate_history import RateHistory
+from supervisor_core.run.model.rate_history import RateHistory
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 Told = tuple[Path, float, dict[str, Any]]
 

@@ -18,10 +18,10 @@ from supervisor_core.cli.text import finding_lines, with_age
 from supervisor_core.log import printable
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run.finding import KINDS, Finding
-from supervisor_core.run.finding_subject import MOST_CHARACTERS
-from supervisor_core.run.findings import findings, standing
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.judge.finding import KINDS, Finding
+from supervisor_core.run.judge.finding_subject import MOST_CHARACTERS
+from supervisor_core.run.judge.findings import findings, standing
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tb_plugin.index import Index
 from tb_plugin.logdirs import Logdir
 from tb_plugin.report import report_page

@@ -15,10 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from supervisor_core.metrics.config_files import rule_groups
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run.finding import KINDS, SEVERITIES
-from supervisor_core.run.findings import findings
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.thresholds import Thresholds
+from supervisor_core.run.judge.finding import KINDS, SEVERITIES
+from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.model.thresholds import Thresholds
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.story.stories import STORIES
 
 STEP, SPAN = 60, 90 * 60

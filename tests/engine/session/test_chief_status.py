@@ -13,8 +13,8 @@ import pytest
 from supervisor_core.engine.chief_status import FINISHED, ChiefStatus
 from supervisor_core.engine.liveness_writer import LivenessFile
 from supervisor_core.errors import RunFinishedError
-from supervisor_core.run.liveness import CHIEF as CHIEF_TASK
-from supervisor_core.run.liveness import LivenessRecord
+from supervisor_core.run.model.liveness_record import LivenessRecord
+from supervisor_core.run.watch.liveness import CHIEF as CHIEF_TASK
 
 CHIEF = "6f1d3c0a9b7e4d21"
 

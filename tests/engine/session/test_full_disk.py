@@ -22,8 +22,8 @@ from supervisor_core.metrics.page import run_status
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.progress_page import PageReading, page_in
 from supervisor_core.process.runtime_directory import private_directory
-from supervisor_core.run.liveness import CHIEF, LIVENESS_DIRECTORY, LivenessRecord, file_name, read_chief
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.liveness import CHIEF, LIVENESS_DIRECTORY, LivenessRecord, file_name, read_chief
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.storage.local import LocalFilesystem
 
 

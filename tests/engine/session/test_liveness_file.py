@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.engine.liveness_writer import LivenessFile
-from supervisor_core.run.liveness import LIVENESS_DIRECTORY, LivenessRecord, read_record
+from supervisor_core.run.watch.liveness import LIVENESS_DIRECTORY, LivenessRecord, read_record
 from supervisor_core.storage.filesystem import Check, unguarded
 from supervisor_core.storage.local import LocalFilesystem
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run.liveness import MAX_BYTES, LivenessRecord, decode, encode, file_name
+from supervisor_core.run.watch.liveness import MAX_BYTES, LivenessRecord, decode, encode, file_name
 
 RECORD = LivenessRecord(
     task="worker:1",

@@ -8,7 +8,7 @@ import pytest
 
 from supervisor_core.engine.worker_registry import ObservedWorker, by_name, state_of
 from supervisor_core.events.telemetry import WorkerStatus
-from supervisor_core.run.liveness import LivenessRecord
+from supervisor_core.run.model.liveness_record import LivenessRecord
 
 
 def record(**values: Any) -> LivenessRecord:

@@ -26,7 +26,7 @@ from supervisor_core.process.identity import boot_id
 from supervisor_core.process.progress_page import PageReading, page_in, read_page
 from supervisor_core.process.runtime_directory import private_directory
 from supervisor_core.process.stacks_file import stacks_path
-from supervisor_core.run.liveness import read_chief
+from supervisor_core.run.watch.liveness import read_chief
 
 Begin = Callable[..., SessionRecorder]
 
@@ -181,7 +181,7 @@ import mmap, os, sys
 from supervisor_core.options import Options
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.process.stacks_file import stacks_path
-from supervisor_core.run.liveness import read_chief
+from supervisor_core.run.watch.liveness import read_chief
 from supervisor_core.engine import stall_stacks
 from supervisor_core.engine.session_recorder import SessionRecorder
 

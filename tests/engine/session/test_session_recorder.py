@@ -22,8 +22,8 @@ from supervisor_core.events.telemetry import (
 )
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.options import Options
-from supervisor_core.run.advice import Costs
-from supervisor_core.run.fold import RunFold
+from supervisor_core.run.fold.advice import Costs
+from supervisor_core.run.fold.run_fold import RunFold
 
 RUN_INFO = next(metric for metric in RUN_METRICS if metric.name == "supervisor_run_info")
 

@@ -13,7 +13,7 @@ from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.telemetry import HeartbeatRecord
 from supervisor_core.options import Options
-from supervisor_core.run.notices import notices_of
+from supervisor_core.run.fold.notices import notices_of
 
 SOON = Options(heartbeat_secs=0.01)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.run.liveness import MAX_TASKS
+from supervisor_core.run.watch.liveness import MAX_TASKS
 
 
 @pytest.mark.parametrize(

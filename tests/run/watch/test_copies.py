@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 Look = Callable[[], dict[str, WatchedRun]]
 

@@ -9,9 +9,9 @@ from typing import Any
 from weakref import WeakSet
 
 from benchmarks.trained import write_runs
-from supervisor_core.run import run_tracker
-from supervisor_core.run.fold import RunFold
-from supervisor_core.run.logdir_watch import LogdirWatch
+from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.watch import run_tracker
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 KEPT_BYTES = 20_000
 

@@ -26,13 +26,13 @@ from supervisor_core.process.identity import boot_id
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, PageReading, read_page
 from supervisor_core.process.stacks_file import StacksFile, StacksReading, look_text, read_stacks, stacks_path
-from supervisor_core.run.findings import findings
-from supervisor_core.run.last_words import BLOCKED_SECS, newest_look
-from supervisor_core.run.live_session import LivenessReader, PageReader, with_page
-from supervisor_core.run.liveness import read_chief
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import Run
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.model.run import Run
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.watch.last_words import BLOCKED_SECS, newest_look
+from supervisor_core.run.watch.live_session import LivenessReader, PageReader, with_page
+from supervisor_core.run.watch.liveness import read_chief
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.storage.local import LOCAL
 
 pytestmark = pytest.mark.skipif(boot_id() is None, reason="without a boot id a page does not count")

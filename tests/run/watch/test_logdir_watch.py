@@ -14,10 +14,10 @@ import pytest
 from supervisor_core.events.chunk_builder import ChunkBuilder
 from supervisor_core.events.index import RunIndex
 from supervisor_core.events.scan import RecordScan, Window
-from supervisor_core.run import logdir_watch
-from supervisor_core.run.fold import RunFold
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import DOWNTIME
+from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.model.run import DOWNTIME
+from supervisor_core.run.watch import logdir_watch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 LOGDIRS = Path(__file__).parents[4] / "shared" / "logdirs"
 

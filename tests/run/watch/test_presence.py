@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run.presence import MAX_DIRECTORIES, CheckpointPresence
+from supervisor_core.run.watch.presence import MAX_DIRECTORIES, CheckpointPresence
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import LOCAL, filesystem_for
 from tests.cases import each

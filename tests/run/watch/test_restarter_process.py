@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 
 from supervisor_core.events.telemetry import LaunchRecord
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.program_launch import ProgramLaunch
-from supervisor_core.run.restarter_process import restarter_runs
+from supervisor_core.run.model.program_launch import ProgramLaunch
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.restarter_process import restarter_runs
 
 HOST = socket.gethostname()
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run import run_cache
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.run_cache import RunCache
-from supervisor_core.run.snapshot import LogdirSnapshot
+from supervisor_core.run.model.snapshot import LogdirSnapshot
+from supervisor_core.run.watch import run_cache
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.run_cache import RunCache
 
 Look = Callable[..., LogdirSnapshot]
 

@@ -16,12 +16,12 @@ from supervisor_core.metrics.page import run_status
 from supervisor_core.process.identity import this_machine
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, read_page
-from supervisor_core.run.findings import findings
-from supervisor_core.run.live_session import with_page
-from supervisor_core.run.liveness import LIVENESS_DIRECTORY, LivenessRecord, encode, file_name
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.task_files import TaskReader, with_shared_timeout, with_verdict
-from supervisor_core.run.thresholds import Thresholds
+from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.model.thresholds import Thresholds
+from supervisor_core.run.watch.live_session import with_page
+from supervisor_core.run.watch.liveness import LIVENESS_DIRECTORY, LivenessRecord, encode, file_name
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.task_files import TaskReader, with_shared_timeout, with_verdict
 
 WAITS = Place(digest="a", location="/home/me/train.py:25 train", waits_in="backward")
 STUCK = Place(digest="b", location="/home/me/train.py:14 stuck")

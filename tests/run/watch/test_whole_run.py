@@ -9,8 +9,8 @@ import pytest
 
 from supervisor_core.cli.logdirs import GivenLogdir
 from supervisor_core.cli.look import Looking
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.whole_run import WholeRuns
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.whole_run import WholeRuns
 from tb_plugin.backend import ROUTES, start_backend
 from tb_plugin.http import Arguments
 from tb_plugin.logdirs import Logdir

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from supervisor_core.metrics.page import run_status
-from supervisor_core.run.findings import findings
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.snapshot import WatchedRun
+from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 MINUTE = 60.0
 SKEWS = [-10 * MINUTE, 10 * MINUTE]

@@ -17,9 +17,9 @@ from forked import Forked, ForkServer
 from ports import free_port
 
 from supervisor_core.events.index import LogdirIndex
-from supervisor_core.run.fold import RunFold
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import Run, WorkerHistory
+from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.model.run import Run, WorkerHistory
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 PROGRAM = Path(__file__).with_name("program.py")
 JOBS = {"ps": 1, "chief": 1, "worker": 2}

@@ -15,8 +15,8 @@ from supervisor_core import Options
 from supervisor_core.checkpoint import bundle
 from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.telemetry import SessionRecord
-from supervisor_core.run.logdir_watch import LogdirWatch
-from supervisor_core.run.model import Run
+from supervisor_core.run.model.run import Run
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.story.leases import peek
 
 v1 = tf.compat.v1

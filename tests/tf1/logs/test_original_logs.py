@@ -14,8 +14,8 @@ import pytest
 from forked import Forked, ForkServer
 
 from supervisor_core.events.index import LogdirIndex
-from supervisor_core.run.fold import RunFold
-from supervisor_core.run.model import Run
+from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.model.run import Run
 
 pytestmark = pytest.mark.timeout(300)
 PROGRAM = Path(__file__).with_name("program.py")

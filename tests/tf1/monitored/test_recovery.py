@@ -218,7 +218,7 @@ def test_a_recovery_is_a_restart_within_the_session(
 
 def read_run(logdir: str) -> Any:
     """Return what a reader of the logdir makes of it."""
-    from supervisor_core.run.logdir_watch import LogdirWatch
+    from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
     watch = LogdirWatch(logdir)
     [watched] = watch.refresh().runs.values()

@@ -1,0 +1,500 @@
+"""`RunFold`: the model of one run, updated chunk by chunk.
+
+A pure fold: no threads, no I/O, no clock. Finished parts are cached: an update costs in proportion to the new events,
+a read in proportion to what has changed since the last one. The result does not depend on the order of the files, nor
+on how they were cut into chunks. Which checkpoints are still on disk is asked of a function that is passed in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from supervisor_core.events.chunk import Chunk
+from supervisor_core.events.record_fields import replaced, values_of
+from supervisor_core.events.telemetry import DeathRecord
+from supervisor_core.run.fold.advice import FAILURES, Costs, advice, present_interval
+from supervisor_core.run.fold.bounds import Allowance, DroppedKind
+from supervisor_core.run.fold.ended_launches import (
+    OUTCOMES_OF_THE_DEAD,
+    RestarterRuns,
+    death_by_launch,
+    ended_state,
+    is_starting_again,
+    shown_state,
+)
+from supervisor_core.run.fold.file_fold import FileFold, Reached, nonfinite_since, totals
+from supervisor_core.run.fold.first_error import with_first_error
+from supervisor_core.run.fold.goodput import is_down
+from supervisor_core.run.fold.inferred_sessions import inferred_facts
+from supervisor_core.run.fold.notices import notices_of
+from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS
+from supervisor_core.run.fold.restarter_launches import joined, merged, with_process
+from supervisor_core.run.fold.segments import Segments
+from supervisor_core.run.fold.session_facts import SessionFacts, telemetry_facts
+from supervisor_core.run.fold.session_fold import merged_session, with_last_beat, with_liveness
+from supervisor_core.run.fold.session_parts import NOTHING, clocks_differ
+from supervisor_core.run.fold.tag_ends import newest_values
+from supervisor_core.run.fold.timeline import Timeline, dead_session, timeline_of
+from supervisor_core.run.fold.watched_launch import watched_launch, watched_state, with_stalls
+from supervisor_core.run.model.checkpoints import Checkpoint, CheckpointFiles, Present, last_good, useless_saves
+from supervisor_core.run.model.liveness_record import LivenessRecord
+from supervisor_core.run.model.program_launch import ProgramLaunch
+from supervisor_core.run.model.rate_history import RateHistory
+from supervisor_core.run.model.run import (
+    AT_RISK,
+    BUCKET_OF_PHASE,
+    DOWNTIME,
+    LIVE,
+    PRODUCTIVE,
+    STALL,
+    STATE_OF_OUTCOME,
+    WASTED,
+    Advice,
+    AtRisk,
+    Goodput,
+    Outcome,
+    Recovery,
+    Run,
+    RunState,
+    Session,
+    Stall,
+)
+from supervisor_core.session_labels import usable
+
+
+def unchecked(item: object) -> bool | None:
+    """Return None: whether the checkpoint is on disk, or the restarter runs, was not checked."""
+    return None
+
+
+_NO_TOTALS = totals(())
+
+
+class RunFold:
+    """Folds the chunks of one run's events files into a `Run`. Not thread-safe.
+
+    Args:
+        name: the run's, as TensorBoard names it.
+        kept_ticks: the number of newest ticks kept per service thread, and of newest spans per thread and per worker;
+            then `Run.rates` is empty. None: all are kept.
+        all_saves: whether saves that say nothing of the present are kept, too.
+
+    Example:
+        >>> fold = RunFold("digits")
+        >>> fold.update([])
+        >>> fold.run(now=1795222244.0).state
+        'unknown'
+    """
+
+    def __init__(self, name: str, *, kept_ticks: int | None = None, all_saves: bool = True) -> None:
+        self.name = name
+        self._kept_ticks, self._all_saves = kept_ticks, all_saves
+        self._files: dict[str, FileFold] = {}
+        self._allowance = Allowance()
+        self._facts: Mapping[str, tuple[object, SessionFacts]] = NOTHING
+        self._timeline: Timeline | None = None
+        self._totals = _NO_TOTALS
+        self._launches: tuple[ProgramLaunch, ...] = ()
+        self._death: DeathRecord | None = None
+        self._live: LivenessRecord | None = None
+        self._presence: CheckpointFiles | None = None
+        self._undivided = 0
+        self._dropped: Mapping[DroppedKind, int] = NOTHING
+
+    def update(self, chunks: Iterable[Chunk]) -> None:
+        """Add new events.
+
+        Args:
+            chunks: those of one file in their order; one with ``from_start`` replaces all earlier ones of its path.
+        """
+        for chunk in chunks:
+            if chunk.from_start or chunk.path not in self._files:
+                if chunk.path in self._files:
+                    self._files[chunk.path].give_back()
+                self._files[chunk.path] = FileFold(chunk.path, self._kept_ticks, self._allowance)
+            self._files[chunk.path].add(chunk)
+            self._timeline = None
+
+    @property
+    def newest_session(self) -> Session | None:
+        """The newest session, by the events; its outcome is ``running`` without a record of its end."""
+        sessions = self._line().history.sessions
+        return sessions[-1] if sessions else None
+
+    def died(self, death: DeathRecord) -> None:
+        """Add that the process of a session is over, which no record of the run says yet. A record of how the session
+        ended, read before or after, counts instead."""
+        self._death, self._timeline = death, None
+
+    def lives(self, live: LivenessRecord | None) -> None:
+        """Take what the liveness file of the chief has; None where there is none."""
+        if live != self._live:
+            self._live, self._timeline = live, None
+
+    def rest(self) -> None:
+        """Forget what can be put together again: the next read takes longer, and memory is free until then."""
+        self._facts, self._timeline, self._presence = NOTHING, None, None
+        self._totals, self._launches = _NO_TOTALS, ()
+
+    def run(self, now: float, present: Present = unchecked, restarter_runs: RestarterRuns = unchecked) -> Run:
+        """Return the run as of `now`.
+
+        Args:
+            now: the present wall time by the clock of the run's machine, seconds since the epoch.
+            present: returns whether the files of a checkpoint exist, by its path as the session wrote it; None where
+                that is unknown. Called once per path, so it must be cheap. Default: unknown for all.
+            restarter_runs: returns whether the restarter of a launch runs. Default: unknown for all.
+        """
+        line = self._line()
+        files, last = self._totals, line.facts[-1] if line.facts else None
+        sessions, launches = with_process(line.history.sessions, self._launches), self._launches
+        watched = watched_launch(sessions[-1] if sessions else None, launches)
+        if watched is None or last is None or last.ended_itself:
+            state = run_state(last, now, files.last_event_at)
+        else:
+            runs = restarter_runs(watched)
+            launches = (*launches[:-1], replace(watched, seen_at=now) if runs else watched)
+            state = watched_state(watched, last, now, runs=runs)
+            if state == "stalled":
+                sessions = (*sessions[:-1], replace(sessions[-1], steps_per_sec=0.0))
+        state = ended_state(state, sessions[-1] if sessions else None, launches)
+        if last is not None:
+            outcome = _outcome_of_last(last, state)
+            if outcome != sessions[-1].outcome:
+                sessions = (*sessions[:-1], replaced(sessions[-1], outcome=outcome))
+        sessions = with_first_error(sessions, line.history.workers)
+        checkpoints = line.history.checkpoints
+        if present is not unchecked:
+            self._presence = self._presence or CheckpointFiles()
+            checkpoints = self._presence.joined(checkpoints, present)
+        if not self._all_saves and self._forget_saves(checkpoints):
+            return self.run(now, present, restarter_runs)
+        loss_finite, since = self._losses(sessions)
+        step = line.history.step
+        saved = _saved_if_at_risk(state, step, sessions, checkpoints, line.history.recoveries)
+        goodput = _goodput(line, state, now, None if saved is None else saved.step)
+        stalls = _stalls(line, state, now)
+        return Run(
+            **{**values_of(line.history), **values_of(files), "sessions": sessions, "checkpoints": checkpoints},
+            name=self.name,
+            labels=next((usable(session.labels) for session in reversed(sessions) if session.labels), {}),
+            state=shown_state(state, sessions[-1] if sessions else None, launches, now, restarter_runs),
+            restarting=is_starting_again(state, sessions[-1] if sessions else None, launches, now, restarter_runs),
+            inferred=all(session.inferred for session in sessions),
+            launches=launches,
+            stalls=tuple(stall for stall in stalls if stall.service is None),
+            service_stalls=tuple(stall for stall in stalls if stall.service is not None),
+            silences=tuple(silence for facts in line.facts for silence in facts.silences),
+            notices=notices_of(notice for facts in line.facts for notice in facts.notices),
+            goodput=goodput,
+            at_risk=None
+            if saved is None
+            else AtRisk(
+                steps=(step or 0) - saved.step,
+                secs=goodput.secs[AT_RISK],
+                saved_step=saved.step if saved.is_checkpoint else None,
+            ),
+            advice=_advice(sessions, goodput),
+            steps_per_sec=sessions[-1].steps_per_sec if sessions else None,
+            nonfinite=sum(found.values for found in files.nonfinite_tags),
+            loss_finite=loss_finite,
+            loss_nonfinite_since=None if since is None else since.step,
+            loss_nonfinite_at=None if since is None else since.at,
+            speed=self._speed() if state == "running" else None,
+            last_good=last_good(checkpoints, None if since is None else since.step),
+            dropped={str(kind): count for kind, count in self._dropped.items()},
+        )
+
+    def _forget_saves(self, checkpoints: Sequence[Checkpoint]) -> bool:
+        """Forget the saves that say nothing of the present; return whether there were some."""
+        useless = useless_saves(checkpoints)
+        if not useless:
+            return False
+        before = [session.version for file in self._files.values() for session in file.sessions.values()]
+        for file in self._files.values():
+            for session in file.sessions.values():
+                session.forget_saves(useless)
+        self._timeline = None
+        return before != [session.version for file in self._files.values() for session in file.sessions.values()]
+
+    def _speed(self) -> RateHistory:
+        """Return the rates of all files as one history."""
+        files = sorted(self._files.values(), key=lambda file: file.order)
+        return RateHistory.joined(file.speed for file in files)
+
+    def _losses(self, sessions: Sequence[Session]) -> tuple[bool | None, Reached | None]:
+        """Return whether the newest value of each loss of the newest session is finite; and since when one has
+        had no finite value, also in earlier sessions."""
+        if not sessions:
+            return None, None
+        last = sessions[-1]
+        losses: dict[str, bool] = {}
+        for path in last.files:
+            losses.update({tag: tail.since is None for tag, tail in self._files[path].losses.items()})
+        watched = None if last.beat is None else last.beat.loss_finite
+        found = [*losses.values(), *(() if watched is None else (watched,))]
+        files = [self._files[path] for session in sessions for path in session.files]
+        since = nonfinite_since(files, [tag for tag, is_finite in losses.items() if not is_finite])
+        return all(found) if found else None, since
+
+    def _line(self) -> Timeline:
+        if self._timeline is None:
+            files = sorted(self._files.values(), key=lambda file: file.order)
+            self._launches = merged(launch for file in files for launch in file.restarter_launches.launches.items)
+            self._timeline = timeline_of(
+                self._session_facts(files),
+                lambda session: death_by_launch(session, reversed(self._launches)),
+                self._kept_ticks,
+            )
+            history = self._timeline.history
+            sessions = history.sessions
+            last = sessions[-1].files if sessions else ()
+            earlier = {path for session in sessions if not session.inferred for path in session.files}
+            ordered = _in_order(files, sessions)
+            newest = newest_values(((file.path, file.ends) for file in ordered), Segments(history))
+            self._totals = replace(totals(ordered, earlier.difference(last)), tag_values=newest)
+            if self._launches:
+                history = replace(history, restarts=joined(history.restarts, sessions, self._launches))
+                stalls = (stall for file in files for stall in file.restarter_launches.stalls())
+                facts = with_stalls(self._timeline.facts, stalls)
+                self._timeline = replace(self._timeline, history=history, facts=facts)
+            undivided: Counter[DroppedKind] = Counter({"sessions": self._undivided})
+            self._dropped = +sum((file.dropped for file in files), undivided) or NOTHING
+        return self._timeline
+
+    def _session_facts(self, files: Sequence[FileFold]) -> list[SessionFacts]:
+        """Return the facts of each session; computed only for those whose files have grown."""
+        parts: dict[str, list[FileFold]] = {}
+        for file in files:
+            for id in file.sessions:
+                parts.setdefault(id, []).append(file)
+        facts: dict[str, tuple[object, SessionFacts]] = {}
+        deaths = {} if self._death is None else {self._death.session: (self._death, math.inf)}
+        deaths.update((death.session, (death, at)) for file in files for death, at in file.deaths.items)
+        for id, in_files in parts.items():
+            death = deaths.get(id)
+            live = self._live if self._live is not None and self._live.session == id else None
+            key = ([_state_of(id, file) for file in in_files], death, live)
+            known = self._facts.get(id)
+            if known is None or known[0] != key:
+                known = (key, _own_facts(id, in_files, death, live))
+            facts[id] = known
+        self._facts = facts
+        own = [found for _, found in facts.values()]
+        silent = [file for file in files if not file.sessions and not file.is_of_restarter]
+        spans = [
+            (each.session.started_at, each.session.ended_at)
+            for each in own
+            if each.session.started_at is not None and each.session.ended_at is not None
+        ]
+        inferred, self._undivided = inferred_facts(silent, spans)
+        return [*own, *inferred]
+
+
+def _in_order(files: Sequence[FileFold], sessions: Sequence[Session]) -> list[FileFold]:
+    """Return files in the order of the sessions that wrote them; the others are inserted by time."""
+    by_path = {file.path: file for file in files}
+    paths = [path for session in sessions if not session.inferred for path in session.files]
+    ordered = [by_path[path] for path in dict.fromkeys(paths)]
+    if not ordered:
+        return list(files)
+    for file in files:
+        if not file.sessions:
+            position = next((index for index, each in enumerate(ordered) if each.order > file.order), len(ordered))
+            ordered.insert(position, file)
+    return ordered
+
+
+def _state_of(id: str, file: FileFold) -> tuple[object, ...]:
+    """Return a key that changes when the file has something new for the session."""
+    is_last = file.last_session == id
+    return file, file.sessions[id].version, file.start_step, file.version if is_last else None
+
+
+def _own_facts(
+    id: str, files: Sequence[FileFold], death: tuple[DeathRecord, float] | None, live: LivenessRecord | None
+) -> SessionFacts:
+    if len(files) > 1 and all(file.sessions[id].clock.first_elapsed_secs is not None for file in files):
+        files = sorted(files, key=lambda file: (file.sessions[id].clock.first_elapsed_secs or 0.0, file.order))
+    latest = files[-1]
+    begun_at = latest.sessions[id].clock.begun_at
+    last_times = [
+        file.last_at
+        for file in files
+        if file.last_session == id
+        and file.last_at is not None
+        and not clocks_differ(file.sessions[id].clock.begun_at, begun_at)
+    ]
+    fold = merged_session(file.sessions[id] for file in files)
+    if live is not None:
+        fold = with_liveness(fold, live)
+    elif death is not None:
+        fold = with_last_beat(fold, death[0])
+    facts = telemetry_facts(
+        fold,
+        files=[file.path for file in files],
+        seen_at=max(last_times, default=None),
+        start_step=files[0].start_step,
+        tail=latest.tail.reached if latest.last_session == id else None,
+    )
+    if live is not None:
+        session = replaced(facts.session, save_error=live.save_error, events_error=live.events_error)
+        facts = replaced(facts, session=session)
+    return facts if death is None or not facts.session.is_open else dead_session(facts, *death)
+
+
+def _goodput(line: Timeline, state: RunState, now: float, at_risk_after: int | None) -> Goodput:
+    """Return the goodput as of `now`: a live run's time since its last event is booked by its state, that of one that
+    is down as downtime; any other run ends with its last event."""
+    if state == "stalled":
+        return line.walk.value(now, STALL, at_risk_after)
+    if line.facts and is_down(state, line.facts[-1].session, now):
+        return line.walk.value(now, DOWNTIME, at_risk_after)
+    if state != "running":
+        return line.walk.value(None, "other", at_risk_after)
+    last = line.history.sessions[-1]
+    bucket = PRODUCTIVE if last.inferred else BUCKET_OF_PHASE.get(last.phase or "", "other")
+    return line.walk.value(now, bucket, at_risk_after)
+
+
+def _stalls(line: Timeline, state: RunState, now: float) -> list[Stall]:
+    """Return all stalls; open ones end with their session, or last until now."""
+    found: list[Stall] = []
+    for index, facts in enumerate(line.facts):
+        is_open = index == len(line.facts) - 1 and state in LIVE
+        for stall in facts.stalls:
+            if stall.until is not None:
+                found.append(stall)
+                continue
+            ended_at = facts.session.ended_at
+            until = now if is_open or ended_at is None else max(ended_at, stall.since)
+            secs = max(stall.secs, until - stall.since)
+            found.append(replace(stall, secs=secs, until=None if is_open else stall.since + secs))
+    return found
+
+
+def _advice(sessions: Sequence[Session], goodput: Goodput) -> Advice:
+    saved = [session.save_secs for session in sessions if session.save_secs is not None]
+    blocked = [session.blocked_secs for session in sessions if session.blocked_secs is not None]
+    intervals = [each.checkpoint_interval_secs for each in sessions if each.checkpoint_interval_secs is not None]
+    costs = Costs(
+        trained_secs=sum(goodput.secs[bucket] for bucket in (PRODUCTIVE, AT_RISK, WASTED)),
+        failures=_failures(sessions),
+        saves=sum(sum(each.counts) for each in blocked),
+        save_secs=sum(each.sum for each in saved),
+        blocked_secs=sum(each.sum for each in blocked),
+    )
+    return advice(costs, present_interval(costs, intervals[-1] if intervals else None))
+
+
+def _failures(sessions: Sequence[Session]) -> int:
+    """Return the number of sessions that reached a step above all before it, and then failed."""
+    found, best = 0, None
+    for session in sessions:
+        reached, base = session.last_step, session.first_step if best is None else best
+        if reached is not None and reached > (base or 0):
+            found += session.outcome in FAILURES
+            best = reached
+    return found
+
+
+def run_state(last: SessionFacts | None, now: float, last_event_at: float | None) -> RunState:
+    """Return the state of a run.
+
+    Args:
+        last: its newest session; None where there is none.
+        now: the present wall time.
+        last_event_at: wall time of the run's last event.
+    """
+    if last is None:
+        return "unknown"
+    if last.session.gone:
+        return "lost"
+    if last.session.inferred:
+        if last.ended_itself:
+            return "stopped"
+        timeout_secs = LEAST_HANG_TIMEOUT_SECS if last.silence_secs is None else last.silence_secs
+        is_quiet = last_event_at is None or now - last_event_at > timeout_secs
+        return "unknown" if is_quiet else "running"
+    if last.session.outcome != "running":
+        return STATE_OF_OUTCOME[last.session.outcome]
+    seen_at = last.session.ended_at
+    if seen_at is not None and last.silence_secs is not None and now - seen_at > last.silence_secs:
+        return "lost"
+    return "stalled" if last.is_stalled else "running"
+
+
+def _outcome_of_last(last: SessionFacts, state: RunState) -> Outcome:
+    """Return the outcome of the newest session, by the state of its run."""
+    if last.session.outcome != "running":
+        return last.session.outcome
+    if state in LIVE:
+        return "running"
+    if last.session.gone:
+        return OUTCOMES_OF_THE_DEAD.get(state, "lost")
+    return "lost" if state == "lost" else "unknown"
+
+
+class _Saved(NamedTuple):
+    step: int
+    is_checkpoint: bool
+    """Whether a checkpoint of that step exists; else nothing is saved."""
+
+
+def _saved_if_at_risk(
+    state: RunState,
+    step: int | None,
+    sessions: Sequence[Session],
+    checkpoints: Sequence[Checkpoint],
+    recoveries: Sequence[Recovery],
+) -> _Saved | None:
+    """Return what is saved of a run with steps that are at risk: those after it; None where none are, or it is unknown.
+
+    Steps are at risk in a run that is lost or has failed, in one that ended otherwise after a failed save, and in a
+    live one without a successful save.
+    """
+    last = sessions[-1] if sessions else None
+    if last is None or last.inferred or step is None:
+        return None
+    tried = [saved for saved in checkpoints if saved.session == last.id]
+    if state in LIVE:
+        is_at_risk = bool(checkpoints) and not any(saved.ok for saved in checkpoints)
+    else:
+        is_at_risk = state in ("lost", "failed") or (bool(tried) and not tried[-1].ok)
+    if not is_at_risk:
+        return None
+    saved = _saved(last, checkpoints, tried, recoveries)
+    return saved if step > saved.step else None
+
+
+def _saved(
+    last: Session, checkpoints: Sequence[Checkpoint], tried: Sequence[Checkpoint], recoveries: Sequence[Recovery]
+) -> _Saved:
+    own = _newest_good(tried)
+    for recovery in reversed(recoveries):
+        if (
+            recovery.session == last.id
+            and recovery.restored_step is not None
+            and recovery.restored_checkpoint is not None
+        ):
+            if own is None or own.at is None or recovery.at > own.at:
+                return _Saved(recovery.restored_step, True)
+            break
+    has_begun = last.first_step is not None and not last.adopted  # else the earlier checkpoints count
+    newest = own if own is not None or has_begun else _newest_good(checkpoints)
+    if newest is not None and newest.step is not None:
+        return _Saved(newest.step, True)
+    if last.restored_step is not None and has_begun:
+        return _Saved(last.restored_step, True)
+    return _Saved(last.first_step or 0 if has_begun else 0, False)
+
+
+def _newest_good(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+    for saved in reversed(checkpoints):
+        if saved.path is not None and saved.step is not None and saved.is_there is not False:
+            return saved
+    return None

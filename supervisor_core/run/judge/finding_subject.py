@@ -1,0 +1,142 @@
+"""`Subject`: a run that is judged, and what several findings say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from supervisor_core.log import command_line
+from supervisor_core.run.judge.finding import KINDS, Finding
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.program_launch import final_launch
+from supervisor_core.run.model.run import LIVE, Run, Session
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.model.thresholds import Thresholds
+from supervisor_core.run.model.words import counted, duration
+from supervisor_core.storage.local import absolute
+
+MOST_CHARACTERS = 1_000
+"""How much of a text is said: names of hosts, phases and signals in it are whatever a writer wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What every rule looks at."""
+
+    watched: WatchedRun
+    now: float
+    """The present wall time."""
+    thresholds: Thresholds
+
+    @property
+    def run(self) -> Run:
+        """The run."""
+        return self.watched.run
+
+    @property
+    def last(self) -> Session | None:
+        """Its newest session; None without one."""
+        return self.run.sessions[-1] if self.run.sessions else None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a session is known to be alive."""
+        return self.run.state in LIVE
+
+    def is_old(self, since: float | None) -> bool:
+        """Return whether something happened so long ago that it counts as known or given up."""
+        return since is not None and self.now - since > self.thresholds.forget_secs
+
+    def command(self, *words: str) -> str:
+        """Return a command of tb-supervisor on the run's directory. It works in any directory."""
+        return command_line("tb-supervisor", *words, "--", absolute(self.watched.directory))
+
+    def inspect(self) -> str:
+        """Return the command that shows the run."""
+        return self.command("inspect", "--run=.")
+
+    def disk_space(self) -> str:
+        """Return the command that shows how full the disk of the run's directory is."""
+        return command_line("df", "-h", "--", absolute(self.watched.directory))
+
+    def newest_checkpoint(self) -> Checkpoint | None:
+        """Return the newest successful save whose files are not known to be gone; None without one."""
+        saves = reversed(self.run.checkpoints)
+        return next((saved for saved in saves if saved.ok and saved.is_there is not False), None)
+
+    def unsaved(self) -> str | None:
+        """Return which steps are in no checkpoint, in one sentence; None where none are, or it is unknown."""
+        run, last = self.run, self.last
+        if run.at_risk is not None:
+            which = "" if run.at_risk.saved_step is None else f" since step {run.at_risk.saved_step:,}"
+            return f"{_are(run.at_risk.steps)} in no checkpoint{which}: {duration(run.at_risk.secs)} of training."
+        saved = self.newest_checkpoint()
+        if last is None or last.inferred or not self.is_alive:
+            return None
+        if saved is None and not run.checkpoints and last.checkpoint_interval_secs and last.restored_step is None:
+            return f"{_are(run.step)} in no checkpoint." if run.step and len(run.sessions) == 1 else None
+        if saved is None or saved.step is None or run.step is None or run.step <= saved.step:
+            return None
+        until = last.last_progress_at
+        long = (
+            ""
+            if saved.at is None or until is None or until <= saved.at
+            else f": {duration(until - saved.at)} of training"
+        )
+        return f"{_are(run.step - saved.step)} in no checkpoint since step {saved.step:,}{long}."
+
+    def resume(self) -> str:
+        """Return what to do about a training that has ended: to start it again, and where it then continues."""
+        is_given_up = self.run.state == "failed" and final_launch(self.run.launches) is not None
+        # Without --reset a restarter that has given the run up counts on, and soon gives it up again.
+        how = "start the training again" + (" by the same tb-supervisor command with --reset" if is_given_up else "")
+        saved = self.run.last_good or self.newest_checkpoint()
+        return how if saved is None or saved.step is None else f"{how}; it resumes at step {saved.step:,}"
+
+
+def found(
+    kind: str,
+    text: str,
+    *,
+    since: float | None = None,
+    cost: str | None = None,
+    action: str | None = None,
+    command: str | None = None,
+    evidence: Mapping[str, str | float] | None = None,
+    is_old: bool = False,
+) -> Finding:
+    """Return a finding with the severity of its kind; of what is old it is only an info. A text that ends with what a
+    program wrote gets its full stop, and one that is too long is cut."""
+    if len(text) > MOST_CHARACTERS:
+        text = f"{text[:MOST_CHARACTERS]} ..."
+    return Finding(
+        kind=kind,
+        severity="info" if is_old else KINDS[kind].severity,
+        since=since,
+        text=text if text.endswith((".", "?", "!")) else f"{text}.",
+        cost=cost,
+        action=action if command is None else command,
+        is_command=command is not None,
+        evidence=evidence or {},
+    )
+
+
+def process(session: Session) -> str:
+    """Return which process a session's is, as far as that is known.
+
+    Example:
+        >>> process(Session(session="a", pid=4711, host="node-3", ended_at=None, outcome="running", inferred=False))
+        'Process 4711 on node-3'
+    """
+    who = "The process" if session.pid is None else f"Process {session.pid}"
+    return who if session.host is None else f"{who} on {session.host}"
+
+
+def facts(session: Session | None, **given: object) -> Mapping[str, str | float]:
+    """Return evidence: where a session runs, and more. What is None is left out."""
+    where = {} if session is None else {"host": session.host, "pid": session.pid, "session": session.id}
+    return {name: value for name, value in {**where, **given}.items() if isinstance(value, (str, int, float))}
+
+
+def _are(steps: int) -> str:
+    return f"{counted(steps, 'step')} {'is' if steps == 1 else 'are'}"

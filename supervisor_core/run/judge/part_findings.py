@@ -1,0 +1,365 @@
+"""Findings about the parts of a run: its files, checkpoints, loss, speed, service threads and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from supervisor_core.checkpoint.names import last_part
+from supervisor_core.log import command_line
+from supervisor_core.process.stacks import location
+from supervisor_core.run.fold.notices import notice_text
+from supervisor_core.run.judge.cluster import name_of_chief
+from supervisor_core.run.judge.finding import SEVERITIES, Finding
+from supervisor_core.run.judge.finding_subject import Subject, facts, found
+from supervisor_core.run.judge.stragglers import Paced, Straggler, straggler
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.run import Session, WorkerHistory
+from supervisor_core.run.model.words import counted, duration, in_a_line, named, next_sentence, rate, sentence
+from supervisor_core.storage.directory import RENAMED
+
+SHOWN_NAMES = 3
+"""How many workers or threads in trouble a sentence names."""
+_ONE_TASK = "Ask the scheduler for that process, and start it again with the same task."
+_ALL_RANKS = (
+    "Look for that process and the end of its log. A rank cannot join again: if its launcher does not end the others, "
+    "end it, and start all of them again."
+)
+SKEW_SECS = 60.0
+"""Clocks that are further apart are worth a sentence."""
+SAVES_TO_FIT = 3
+"""A disk without room for this many checkpoints more is low."""
+
+
+def reading(about: Subject) -> Iterator[Finding]:
+    """Yield what of the run cannot be read."""
+    watched = about.watched
+    if watched.unreachable:
+        if about.is_alive:
+            yield found(
+                "unreachable",
+                f"The run's directory is gone or cannot be listed: {sentence(watched.problem or 'why is not known')}",
+                since=about.run.last_event_at,
+                command=command_line("ls", "-ld", "--", watched.directory),
+                evidence={"path": watched.directory},
+            )
+        return
+    if watched.problem is not None:
+        yield found(
+            "read_error",
+            f"Not all of the run can be read; what is shown may be old or incomplete: {sentence(watched.problem)}",
+            evidence={"error": in_a_line(watched.problem)},
+            command=about.command("verify"),
+        )
+
+
+def clock(about: Subject) -> Iterator[Finding]:
+    """Yield that the clock of the run's machine is wrong, or that of this machine."""
+    ahead, last = about.run.clock_skew_secs, about.last
+    if ahead is None or last is None or abs(ahead) < SKEW_SECS:
+        return
+    difference = f"{duration(round(abs(ahead) / 60) * 60.0)} {'ahead of' if ahead > 0 else 'behind'}"
+    yield found(
+        "clock_skew",
+        f"The clock of {last.host or 'its machine'} is {difference} this machine's. "
+        "The times of the run are by that clock.",
+        action="Compare the clocks of both machines (timedatectl), and let NTP set them.",
+        evidence=facts(last, skew_secs=ahead),
+    )
+
+
+def copy(about: Subject) -> Iterator[Finding]:
+    """Yield what the run's directory is a copy of: nothing else is to be said of it."""
+    original = about.watched.copy_of
+    if original is not None:
+        yield found(
+            "copy",
+            f"A copy of {original}: its newest session runs, or ran, there.",
+            since=about.run.last_event_at,
+            evidence={"path": original},
+        )
+
+
+def saves(about: Subject) -> Iterator[Finding]:
+    """Yield that checkpoints are damaged, cannot be saved, or are overdue."""
+    run, last, limits = about.run, about.last, about.thresholds
+    newest = next((saved for saved in reversed(run.checkpoints) if saved.ok), None)
+    is_doubted = newest is not None and newest.doubt is not None and run.loss_finite is not False
+    if newest is not None and (newest.damage is not None or is_doubted):
+        good = run.last_good
+        which = (
+            "There is no good one"
+            if good is None
+            else f"The last good one is {last_part(good.moved_to or good.path or '')}"
+        )
+        of = "" if good is None or good.step is None else f", of step {good.step:,}"
+        yield found(
+            "checkpoint_damaged",
+            f"The newest checkpoint is {'damaged' if newest.damage is not None else 'in doubt'}: "
+            f"{sentence(newest.damage or newest.doubt or '')} {which}{of}.",
+            is_old=about.is_old(newest.at) and not about.is_alive,
+            since=newest.at,
+            evidence=facts(None, step=newest.step, path=newest.path),
+            command=about.command("verify"),
+        )
+    if last is None or not last.is_open:
+        return
+    failing = last.save_failures_in_a_row >= limits.save_failures
+    if failing:
+        yield _saves_failing(about, last)
+    started, interval = last.started_at, last.checkpoint_interval_secs
+    if run.state != "running" or not interval or started is None or last.phase != "training":
+        return
+    at = started if newest is None or newest.at is None else newest.at
+    age, patience = about.now - at, limits.checkpoint_intervals * interval
+    failed = _failed_in_a_row(about, last)
+    since_failed = failed[-1].at if failed and not failing else None
+    if since_failed is not None and about.now - since_failed > limits.hold_secs:
+        yield found(
+            "checkpoint_overdue",
+            f"A save has failed, and none has succeeded since: {sentence(failed[0].error or 'why is not known')}",
+            since=since_failed,
+            cost=about.unsaved(),
+            evidence=facts(last, step=None if newest is None else newest.step),
+            command=about.inspect(),
+        )
+    elif age > patience and about.now - started > patience + limits.start_grace_secs and not failing:
+        yield found(
+            "checkpoint_overdue",
+            f"The newest checkpoint is older than {limits.checkpoint_intervals:g} of its intervals of "
+            f"{duration(interval)}.",
+            since=at + interval,
+            cost=about.unsaved(),
+            evidence=facts(last, step=None if newest is None else newest.step),
+            command=about.inspect(),
+        )
+
+
+def _back(about: Subject, last: Session, error: str | None) -> str | None:
+    """Return the command that moves a logdir back that was renamed while the session runs; None if it was not."""
+    if error is None or RENAMED not in error or "://" in about.watched.directory:
+        return None
+    if last.logdir is None or not last.logdir.startswith("/"):  # the record may be anybody's
+        return None
+    return command_line("mv", "-T", "--", about.watched.directory, last.logdir)
+
+
+def _failed_in_a_row(about: Subject, last: Session) -> list[Checkpoint]:
+    """Return the recorded saves of a session that have failed since its last good one, the newest first."""
+    failed = []
+    for saved in reversed(about.run.checkpoints):
+        if saved.ok or saved.session != last.id:
+            break
+        failed.append(saved)
+    return failed
+
+
+def _saves_failing(about: Subject, last: Session) -> Finding:
+    failed = _failed_in_a_row(about, last)
+    error = last.save_error or (failed[0].error if failed else None)
+    why = "why is not known" if error is None else error
+    return found(
+        "saves_failing",
+        f"Checkpoints cannot be saved: {sentence(why)}",
+        since=failed[-1].at if failed else None,
+        cost=" ".join(filter(None, (f"{last.save_failures_in_a_row:,} saves have failed in a row.", about.unsaved()))),
+        command=_back(about, last, error) or about.disk_space(),
+        evidence=facts(last, error=error and in_a_line(error), step=about.run.step),
+    )
+
+
+def loss(about: Subject) -> Iterator[Finding]:
+    """Yield that the newest loss is not finite."""
+    run = about.run
+    if run.loss_finite is not False:
+        return
+    since, good = run.loss_nonfinite_since, run.last_good
+    text = f"The loss is NaN or infinite{'' if since is None else f' since step {since:,}'}."
+    if good is None:
+        action = "Stop the training: there is no checkpoint from before." if about.is_alive else None
+    else:
+        name = last_part(good.moved_to or good.path or "")
+        which = f"{name}, the last good checkpoint (step {good.step or 0:,})"
+        copy = f"Copy {which}, to another directory"
+        action = f"{copy}; then stop the training." if about.is_alive else f"To train on, go back to {which}."
+    yield found(
+        "loss_not_finite",
+        text,
+        since=run.loss_nonfinite_at,
+        is_old=not about.is_alive,
+        cost="Its further steps are most likely useless." if about.is_alive else None,
+        action=action,
+        evidence=facts(about.last, step=since, path=None if good is None else good.path),
+    )
+
+
+def events(about: Subject) -> Iterator[Finding]:
+    """Yield that events cannot be written, or soon cannot: the disk is almost full."""
+    last, watched = about.last, about.watched
+    if last is None or not last.is_open:
+        return
+    if last.events_error is not None:
+        yield found(
+            "events_failing",
+            f"The training cannot write its events; what is shown of it may be old: {sentence(last.events_error)}",
+            command=_back(about, last, last.events_error) or about.disk_space(),
+            evidence=facts(last, error=in_a_line(last.events_error)),
+        )
+    newest = about.newest_checkpoint()
+    needed = None if newest is None or last.save_failures_in_a_row >= about.thresholds.save_failures else newest.bytes
+    if watched.free_bytes is not None and needed and watched.free_bytes < SAVES_TO_FIT * needed:
+        yield found(
+            "disk_low",
+            f"The disk of the run's directory has room for less than {SAVES_TO_FIT} more checkpoints.",
+            command=about.disk_space(),
+            evidence=facts(last, free_bytes=watched.free_bytes, checkpoint_bytes=needed),
+        )
+
+
+def speed(about: Subject) -> Iterator[Finding]:
+    """Yield that the training is slower than usual."""
+    run, last, limits = about.run, about.last, about.thresholds
+    if run.state != "running" or last is None or last.phase != "training" or run.speed is None:
+        return
+    slow = run.speed.slow(limits.slow_below, limits.slow_window_secs)
+    if slow is None:
+        return
+    yield found(
+        "slow",
+        f"The training is slow: {rate(slow.recent)} steps/s, {rate(slow.usual)} before.",
+        since=slow.since,
+        action="Compare the durations of steps with earlier ones: if they have grown, look at the machine, else at the "
+        "input.",
+        evidence=facts(last, steps_per_sec=slow.recent, usual_steps_per_sec=slow.usual),
+    )
+
+
+def cluster(about: Subject) -> Iterator[Finding]:
+    """Yield which workers are lost, or make no progress while their chief does."""
+    run, last = about.run, about.last
+    if last is None or not about.is_alive or last.phase in ("stopping", "stopped"):
+        return
+    here = [worker for worker in run.workers if worker.session == last.id]
+    lost = [worker for worker in here if worker.state in ("lost", "failed")]
+    if lost:
+        yield found(
+            "worker_lost",
+            f"{_named(lost, len(here))} lost or failed: {'; '.join(map(_of_worker, lost[:SHOWN_NAMES]))}.",
+            since=min((_since(worker) for worker in lost), default=None),
+            action=_ALL_RANKS if lost[0].name.startswith("rank:") else _ONE_TASK,
+            evidence=facts(None, workers=len(lost), worker=lost[0].name, host=lost[0].host),
+        )
+    if run.state != "running" or last.phase in ("starting", "restoring"):
+        return
+    stuck = [
+        worker
+        for worker in here
+        if worker.state in ("waiting", "stalled") and about.now - _since(worker) > about.thresholds.worker_wait_secs
+    ]
+    if stuck:
+        yield found(
+            "worker_stuck",
+            f"{_named(stuck, len(here))} making no progress: {'; '.join(map(_of_worker, stuck[:SHOWN_NAMES]))}.",
+            since=min(map(_since, stuck)),
+            evidence=facts(None, workers=len(stuck), worker=stuck[0].name, host=stuck[0].host),
+            command=about.inspect(),
+        )
+    slow = straggler(_paced(last, here))
+    if slow is not None:
+        yield _straggles(slow, about)
+
+
+def _paced(chief: Session, others: list[WorkerHistory]) -> list[Paced]:
+    """Return the processes that train, with the pace of each, where that is known."""
+    training = [worker for worker in others if worker.state == "running"]
+    name = name_of_chief(worker.name for worker in training)
+    own = [] if chief.beat is None else [(name, chief.host, chief.beat.pace)]
+    known = [*own, *((worker.name, worker.host, worker.pace) for worker in training)]
+    return [Paced(name=who, host=host, pace=pace) for who, host, pace in known if pace is not None]
+
+
+def _straggles(slow: Straggler, about: Subject) -> Finding:
+    name, host = named([slow.paced.name]), slow.paced.host
+    where = "" if host is None else f" on {host}"
+    step_secs = slow.paced.pace.step_secs
+    share = (slow.secs - slow.usual_secs) / step_secs
+    if slow.is_waited_for:
+        text = f"{name[0].upper()}{name[1:]}{where} is slow: the other processes wait for it in each step."
+        cost = f"About {share:.0%} of each step of {duration(step_secs)}."
+    else:
+        usual = duration(slow.usual_secs)
+        text = f"{name[0].upper()}{name[1:]}{where} is slow: {duration(slow.secs)} for a step, the others {usual}."
+        cost = None
+    return found(
+        "straggler",
+        text,
+        cost=cost,
+        action="Compare that machine with the others: its load, clock speed, disks and network.",
+        evidence=facts(None, worker=slow.paced.name, host=host),
+    )
+
+
+def _named(sick: list[WorkerHistory], of: int) -> str:
+    return f"{len(sick):,} of {counted(of, 'worker')} {'is' if len(sick) == 1 else 'are'}"
+
+
+def _of_worker(worker: WorkerHistory) -> str:
+    waits = f" for {worker.waiting_for}" if worker.waiting_for else ""
+    where = "" if worker.host is None else f" on {worker.host}"
+    why = "" if worker.error is None else f" ({in_a_line(worker.error)})"
+    at = "" if worker.place is None or worker.place.location is None else f" at {location(worker.place.location)}"
+    state = "has failed" if worker.state == "failed" else f"is {worker.state}"
+    return f"{worker.name}{where} {state}{waits}{at}{why}"
+
+
+def _since(worker: WorkerHistory) -> float:
+    same = [span for span in worker.spans if span.state == worker.state]
+    return same[-1].since if same and same[-1] is worker.spans[-1] else worker.last_seen_at or 0.0
+
+
+def notices(about: Subject) -> Iterator[Finding]:
+    """Yield what the program has said of its run: of each severity what it said last, in its own words."""
+    fresh = [each for each in about.run.notices if about.now - (each.at or 0.0) < about.thresholds.notice_secs]
+    for severity in SEVERITIES:
+        said = [each for each in fresh if each.severity == severity]
+        if not said:
+            continue
+        newest, others = said[-1], len(said) - 1
+        more = [f"said {newest.count:,} times"] if newest.count > 1 else []
+        more += [f"{counted(others, 'other notice')} within {duration(about.thresholds.notice_secs)}"] if others else []
+        of = (each for each in about.run.sessions if each.id == newest.session and newest.worker is None)
+        finding = found(
+            "notice",
+            sentence(notice_text(newest)),
+            since=newest.since,
+            cost=next_sentence("; ".join(more)).strip() if more else None,
+            command=about.inspect(),
+            evidence=facts(next(of, None), step=newest.step, worker=newest.worker, count=newest.count),
+        )
+        yield replace(finding, severity=severity)
+
+
+def threads(about: Subject) -> Iterator[Finding]:
+    """Yield which service threads have failed or are overdue."""
+    run, last = about.run, about.last
+    if last is None or run.state != "running" or last.phase in ("stopping", "stopped"):
+        return
+    saves_fail = last.save_failures_in_a_row >= about.thresholds.save_failures
+    down = [
+        thread
+        for thread in run.threads
+        if thread.session == last.id
+        and (thread.state == "failed" or thread.overdue_secs > about.thresholds.overdue_secs)
+        and not (thread.name == "checkpoint" and saves_fail)
+    ]
+    if down:
+        named = ", ".join(thread.name for thread in down[:SHOWN_NAMES])
+        error = next((thread.last_error for thread in down if thread.last_error), None)
+        yield found(
+            "thread_down",
+            f"{counted(len(down), 'service thread')} failed or overdue: {named}."
+            f"{'' if error is None else f' {sentence(error)}'}",
+            since=min((span.since for thread in down for span in thread.spans[-1:]), default=None),
+            evidence=facts(None, thread=down[0].name, error=error and in_a_line(error)),
+            command=about.inspect(),
+        )

@@ -1,0 +1,337 @@
+"""Findings about the state of a run, its restarts, and how its newest session began and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from supervisor_core.process.stacks import BLOCKED, MAIN_THREAD, Activity, location, whereabouts
+from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.judge.finding_subject import Subject, facts, found, process
+from supervisor_core.run.model.program_launch import ProgramLaunch, final_launch, launch_end, launch_text
+from supervisor_core.run.model.run import Outcome, Restart, Run, Session, Stall
+from supervisor_core.run.model.words import counted, duration, in_a_line, next_sentence, sentence
+
+UNPLANNED: frozenset[Outcome] = frozenset(("lost", "error", "signal", "unknown"))
+"""Ends of sessions that count towards a restart loop, as in the alert."""
+
+NOT_STARTING = 2
+"""How many launches must have ended before their first event."""
+
+
+def state(about: Subject) -> Iterator[Finding]:
+    """Yield that the run is stalled, lost, has failed, or is silent."""
+    rule = {"stalled": _stalled, "lost": _lost, "failed": _failed, "unknown": _silent}.get(about.run.state)
+    if rule is not None:
+        yield from rule(about)
+
+
+def open_stall(run: Run) -> Stall | None:
+    """Return the stall that a run is in; None where it is in none, or no record of it was read."""
+    newest = run.stalls[-1] if run.stalls else None
+    is_open = newest is not None and newest.until is None and bool(run.sessions)
+    return newest if is_open and newest is not None and newest.session == run.sessions[-1].id else None
+
+
+def present_activity(stall: Stall) -> Activity | None:
+    """Return what the thread does that hangs; None where that is unknown, and where it is somewhere else by now."""
+    return None if stall.same_frames is False else stall.activity
+
+
+def stalled_at(stall: Stall) -> str | None:
+    """Return where the program hangs, as in ``MainThread waits at train.py:15 in load``; None where that is unknown."""
+    if stall.thread is None and stall.location is None:
+        return None
+    line = None if stall.location is None else location(stall.location)
+    return whereabouts(stall.thread or MAIN_THREAD, line, present_activity(stall))
+
+
+def _stalled(about: Subject) -> Iterator[Finding]:
+    last, stall = about.last, open_stall(about.run)
+    phase = stall.phase if stall is not None else (last.phase if last else None)
+    where = None if stall is None else stalled_at(stall)
+    if stall is not None and stall.blocked_since is not None:
+        text = f"No progress: {BLOCKED[0].lower()}{BLOCKED[1:]}, no thread can run Python"
+    else:
+        text = "No progress"
+    text += "" if phase is None else f" in the phase {phase}"
+    text += f"{'' if where is None else f': {where}'}{_by(last)}" if about.run.verdict is None else ""
+    yield found(
+        "stalled",
+        f"{text}.{next_sentence(about.run.verdict)}",
+        since=stall.since if stall is not None else (last.last_progress_at if last else None),
+        cost=about.unsaved(),
+        evidence=facts(last, step=about.run.step, **({"phase": phase} if stall is None else _place(stall))),
+        # Without a progress page, `stacks` finds no process in a logdir; what the restarter has seen is in the records.
+        command=about.inspect() if last is not None and last.inferred else about.command("stacks"),
+    )
+
+
+def _by(session: Session | None) -> str:
+    """Return which process it is, in parentheses; nothing where that is unknown."""
+    is_known = session is not None and session.pid is not None and session.host is not None
+    return f" (process {session.pid} on {session.host})" if session is not None and is_known else ""
+
+
+def _lost(about: Subject) -> Iterator[Finding]:
+    run, last = about.run, about.last
+    if last is None:
+        return
+    who = process(last)
+    if last.gone:
+        text = f"{who} is gone without a record of its end: it was killed, or it crashed."
+        action = about.resume()
+    else:
+        text = f"{who} gives no sign of life: it was killed, is suspended, or its machine is down."
+        action = f"check whether the process exists; if it does not, {about.resume()}"
+    if run.restarting:  # a second start would meet the first one's
+        action = "wait: tb-supervisor is starting it again"
+    hang = hang_at_end(run, last)
+    text += "" if hang is None else f" It had made no progress{_how(hang)}."
+    text += next_sentence(run.verdict)
+    yield found(
+        "lost",
+        text,
+        is_old=about.is_old(last.ended_at),
+        since=last.ended_at,
+        cost=about.unsaved(),
+        action=f"{action[0].upper()}{action[1:]}.",
+        evidence=facts(last, step=run.step, **({} if hang is None else _place(hang))),
+    )
+
+
+def hang_at_end(run: Run, session: Session) -> Stall | None:
+    """Return the stall in which a session that is over was killed; None where it was in none, or it is unknown."""
+    stall = next((item for item in reversed(run.stalls) if item.session == session.id), None)
+    is_last = stall is not None and stall.until is not None and stall.until >= (session.ended_at or 0.0) - 1.0
+    return stall if is_last and session.outcome == "lost" else None
+
+
+def _how(stall: Stall) -> str:
+    """Return how a session hung, as what follows a sentence's begin: why, and where."""
+    why = "" if stall.blocked_since is None else f": {BLOCKED[0].lower()}{BLOCKED[1:]}"
+    where = stall.verdict or stalled_at(stall)
+    return why if where is None else f"{why}{', ' if why else ': '}{where}"
+
+
+def _place(stall: Stall) -> dict[str, object]:
+    """Return where a session hung, as evidence."""
+    return {
+        "phase": stall.phase,
+        "thread": stall.thread,
+        "location": None if stall.location is None else location(stall.location),
+        "activity": stall.activity,
+        "culprit": stall.culprit,
+        "culprit_location": stall.culprit_location,
+    }
+
+
+def _failed(about: Subject) -> Iterator[Finding]:
+    run, last = about.run, about.last
+    end = final_launch(run.launches)
+    since = end.ended_at if end is not None else (last.ended_at if last is not None else None)
+    error = run.failure or "why is not known"
+    text = f"The training has failed: {sentence(error)}"
+    if end is not None and end.reason and last is not None and error == last.error:
+        text = f"{text} tb-supervisor does not start it again: {sentence(end.reason)}"
+    yield found(
+        "failed",
+        text,
+        is_old=about.is_old(since),
+        since=since,
+        cost=about.unsaved(),
+        action=f"Read the error in the trainer's log, repair its cause, and {about.resume()}.",
+        evidence=facts(last, step=run.step, error=in_a_line(error)),
+    )
+
+
+def _silent(about: Subject) -> Iterator[Finding]:
+    """A run of another writer that has ceased to write: it may have ended, and cannot say."""
+    run, last = about.run, about.last
+    timeout_secs = None if last is None or not last.inferred else last.progress_timeout_secs
+    if timeout_secs is None or run.last_event_at is None or run.launches:
+        return
+    silent = about.now - run.last_event_at
+    if timeout_secs < silent < about.thresholds.silent_secs:
+        yield found(
+            "silent",
+            f"Nothing was written for longer than {duration(timeout_secs)}, the most that is usual for this run: it "
+            "hangs, has died, or has ended. Its program records no state.",
+            since=run.last_event_at,
+            action="Check whether the training's process exists.",
+            evidence=facts(None, step=run.step),
+        )
+
+
+def restarts(about: Subject) -> Iterator[Finding]:
+    """Yield that the run is restarted again and again, or was restarted."""
+    run, limits = about.run, about.thresholds
+    if run.state in ("completed", "stopped"):
+        return
+    unplanned = [item for item in run.restarts if item.reason in UNPLANNED]
+    times = sorted(item.at for item in unplanned if item.at is not None)
+    times = [at for at in times if about.now - at <= limits.restart_window_secs]
+    why = _why_restarted(run)
+    if len(times) >= limits.restarts:
+        yield found(
+            "restart_loop",
+            f"Restarted {len(times)} times within {duration(limits.restart_window_secs)}, unplanned.{_last(run, why)}",
+            since=times[0],
+            cost=_again(run),
+            evidence=facts(about.last, restarts=len(times), step=run.step),
+            command=about.inspect(),
+        )
+    elif run.restarts and about.is_alive:
+        newest = run.restarts[-1]
+        yield found("restarted", f"{_which(run)}: {why or 'why is not known.'}", since=newest.at, cost=_again(run))
+    not_starting = list(_not_starting(about, why))
+    yield from not_starting
+    if run.state == "unknown" and not not_starting and (due := _next_launch(run)) is not None:
+        yield due
+    lost = [item for item in run.recoveries if about.now - item.at <= limits.recovery_window_secs]
+    if len(lost) >= limits.recoveries and about.is_alive:
+        yield found(
+            "recovery_loop",
+            f"TensorFlow's session was lost {len(lost)} times within {duration(limits.recovery_window_secs)}. "
+            f"Last: {sentence(lost[-1].error)}",
+            since=lost[0].at,
+            evidence=facts(about.last, error=in_a_line(lost[-1].error)),
+            command=about.inspect(),
+        )
+
+
+def _not_starting(about: Subject, why: str | None) -> Iterator[Finding]:
+    """Launches of a restarter that end before their first event: there is no session that says so."""
+    run = about.run
+    ends = [item.ended_at for item in run.launches if item.action == "restart" and item.session is None]
+    recent = [at for at in ends if at is not None and about.now - at <= about.thresholds.restart_window_secs]
+    if len(recent) >= NOT_STARTING and run.state == "unknown":
+        yield found(
+            "not_starting",
+            f"The program ended {len(recent)} times before its first event.{_last(run, why)}",
+            since=recent[0],
+            evidence=facts(None, launches=len(recent)),
+            command=about.inspect(),
+        )
+
+
+def _next_launch(run: Run) -> Finding | None:
+    """Return that a restarter is starting the run again: it waits, or the program has not come to a session yet."""
+    newest = run.launches[-1] if run.launches else None
+    if newest is None:
+        return None
+    if newest.ended_at is not None:
+        text = f"{in_a_line(launch_text(newest))}."
+        return found("restarted", text, since=newest.ended_at) if newest.action == "restart" else None
+    before = run.launches[-2] if len(run.launches) > 1 else None
+    why = "" if before is None or before.ended_at is None else f" Before: {in_a_line(launch_text(before))}."
+    return found("restarted", f"Launch {newest.attempt} has no session yet.{why}", since=newest.started_at)
+
+
+def _which(run: Run) -> str:
+    return "Restarted" if len(run.restarts) == 1 else f"Restart {len(run.restarts):,}"
+
+
+def _last(run: Run, why: str | None) -> str:
+    """Return how the last of several restarts came about: of a launch how it ended, as the next one is under way."""
+    launch = _ended_launch(run)
+    if launch is not None:
+        why = sentence(f"{launch_end(launch)}; attempt {launch.attempt}")
+    return "" if why is None else f" Last: {why}"
+
+
+def _ended_launch(run: Run) -> ProgramLaunch | None:
+    """Return the launch whose end led to the present session or launch; None where it was none of a restarter's."""
+    launch = next((item for item in reversed(run.launches) if item.ended_at is not None), None)
+    restart = run.restarts[-1] if run.restarts else None
+    if launch is not None and (restart is None or restart.at is None or (launch.ended_at or 0.0) > restart.at):
+        return launch
+    return None if restart is None else restart.launch
+
+
+def _why_restarted(run: Run) -> str | None:
+    """Return how the newest session or launch before the present one ended, in one sentence; None without one."""
+    launch, restart = _ended_launch(run), run.restarts[-1] if run.restarts else None
+    if launch is not None:
+        return sentence(launch_text(launch))
+    return None if restart is None else sentence(ended_text(run, restart))
+
+
+def ended_text(run: Run, restart: Restart) -> str:
+    """Return how the session before a restart ended, in half a sentence."""
+    if restart.launch is not None:
+        return launch_text(restart.launch)
+    ended = next((item for item in run.sessions if item.id == restart.from_session), None)
+    what = () if ended is None else (ended.error, ended.signal)
+    hang = None if ended is None else hang_at_end(run, ended)
+    if hang is not None:
+        return f"{ENDED['lost']}; it had made no progress{_how(hang)}"
+    return ENDED.get(restart.reason, "why it ended is not known") + "".join(f": {text}" for text in what if text)
+
+
+ENDED: Mapping[Outcome, str] = {
+    "lost": "the session before was killed, or it crashed",
+    "error": "the session before was ended by an error",
+    "signal": "the session before was stopped by a signal",
+    "requested": "the session before was asked to stop",
+    "exhausted": "the session before was out of input",
+    "completed": "the session before was completed",
+}
+"""How a session ended, by its outcome."""
+
+
+def _again(run: Run) -> str | None:
+    """Return how many steps the restarts cost; None where that is nothing, or unknown."""
+    if run.inferred or not run.steps_lost:
+        return None
+    least = "" if run.steps_lost_most in (None, run.steps_lost) else "at least "
+    return f"By restarts, {least}{counted(run.steps_lost, 'step')} had to be done again."
+
+
+def ending(about: Subject) -> Iterator[Finding]:
+    """Yield how the newest session began and ended, where that is not as planned or ends the run."""
+    run, last, limits = about.run, about.last, about.thresholds
+    if last is None:
+        return
+    if last.resume_exact is False:
+        more = len(last.resume_reasons) - 1
+        others = f" (and {counted(more, 'other reason')})" if more > 0 else ""
+        why = sentence(last.resume_reasons[0])[:-1] if last.resume_reasons else "No reason is given"
+        yield found(
+            "resumed_not_exactly",
+            f"The newest session does not continue exactly: {why}{others}",
+            since=last.started_at,
+            evidence=facts(None, step=last.restored_step),
+        )
+    interval, best = run.advice.present_interval_secs, run.advice.recommended_interval_secs
+    unplanned = sum(item.reason in UNPLANNED for item in run.restarts)
+    if run.state == "running" and best and interval and unplanned >= limits.failures_to_judge:
+        ratio = interval / best
+        if ratio > limits.interval_factor or ratio < 1 / limits.interval_factor:
+            yield found(
+                "checkpoint_interval_far",
+                f"The checkpoint interval, {duration(interval)}, is far from the best one, {duration(best)}.",
+                action="Set the checkpoint interval near the recommended one at the next restart.",
+            )
+    if run.state == "completed" and last.steps == 0 and not last.inferred:
+        yield found(
+            "completed_without_step",
+            f"The newest session was completed without a new step: it began at step {run.step or 0:,}, where the "
+            "training had ended before.",
+            since=last.ended_at,
+            action="To train further, raise the number of steps that the program asks for.",
+        )
+    elif run.state == "completed" and run.at_risk is not None:
+        yield found(
+            "completed_unsaved",
+            "The training was completed, but its last steps could not be saved.",
+            since=last.ended_at,
+            is_old=about.is_old(last.ended_at),
+            cost=about.unsaved(),
+            action=f"Make room, or repair the disk; then {about.resume()}.",
+            evidence=facts(last, step=run.step),
+        )
+    elif run.state == "stopped" and not last.inferred:
+        by = f"by {last.signal}" if last.signal else "by its own request" if last.outcome == "requested" else "as asked"
+        yield found(
+            "stopped", f"Stopped {by}.", since=last.ended_at, cost=about.unsaved(), evidence=facts(last, step=run.step)
+        )

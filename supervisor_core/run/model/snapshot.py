@@ -1,0 +1,157 @@
+"""`LogdirSnapshot`: every run below a logdir at one moment, as plain frozen values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from supervisor_core.events.chunk import FileFacts
+from supervisor_core.events.record_fields import values_of
+from supervisor_core.run.model.run import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadProblem:
+    """What could not be read of a run."""
+
+    path: str | None
+    """The file; None where it is about the run as a whole."""
+    offset: int | None
+    """Where in the file; None where it is about all of it."""
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedRun:
+    """One run, with the files that it was read from."""
+
+    run: Run
+    directory: str = ""
+    """The directory of its events files, or the address of a remote one."""
+    files: tuple[FileFacts, ...]
+    """All that have the name of an events file, those too that are not read."""
+    problem: str | None = None
+    """Why the run could not be read, or not in full; None when all of it was. Of a run that cannot be read any more,
+    `run` is what was known of it."""
+
+    unreachable: bool = False
+    """Whether its directory cannot be listed."""
+
+    left_out_files: int = 0
+    """Files that are not read, and not in `files`, because there are too many."""
+
+    copy_of: str | None = None
+    """The directory of the run that this is a copy of (docs/model.md); None of an original. A copy has no state:
+    that of `run` is ``unknown``."""
+
+    free_bytes: int | None = None
+    """What is free on the disk of its directory, while a session is open; None where that is not known."""
+
+    identity: tuple[int, int] | None = None
+    """Inode and device of its directory; None where that is not known."""
+
+    @property
+    def read_ok(self) -> bool:
+        """Whether all of it could be read."""
+        return self.problem is None
+
+    @property
+    def read_files(self) -> int:
+        """Number of files that are read."""
+        return len(self.files) - self.skipped_files
+
+    @property
+    def file_problems(self) -> tuple[ReadProblem, ...]:
+        """What could not be read of its files: those that are skipped come first."""
+        skipped = [
+            ReadProblem(path=file.path, offset=None, kind="skipped", text=file.skipped)
+            for file in self.files
+            if file.skipped is not None
+        ]
+        return (
+            *skipped,
+            *(ReadProblem(path=file.path, **values_of(item)) for file in self.files for item in file.problems),
+        )
+
+    @property
+    def not_read(self) -> list[str]:
+        """What of it could not be read, for people. An empty file holds nothing, and one that ends within a record is
+        being written, or was when its process was killed: neither is a fault."""
+        files = [file for file in self.files if not (file.skipped and file.size_bytes == 0)]
+        texts = [f"{file.path}: {file.skipped}" for file in files if file.skipped]
+        for file in files:
+            for problem in file.problems:
+                where = "" if problem.offset is None else f" at byte {problem.offset:,}"
+                texts.append(f"{file.path}{where}: {problem.text}")
+        whole = [self.problem] if self.problem and self.problem not in texts else []
+        return whole + texts
+
+    @property
+    def bytes(self) -> int:
+        """Size of the files that are read."""
+        return sum(file.size_bytes or 0 for file in self.files if file.skipped is None)
+
+    @property
+    def records(self) -> int:
+        """Whole records read, version records included."""
+        return sum(file.records for file in self.files)
+
+    @property
+    def corrupt_records(self) -> int:
+        """Damaged places that were skipped."""
+        return sum(file.corrupt_records for file in self.files)
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """What was beyond a bound of the reader, by kind; a file that was not read is one of the events."""
+        unread = self.left_out_files + sum(file.left_out_scalars for file in self.files)
+        return Counter(self.run.dropped) + Counter({"events": unread})
+
+    @property
+    def torn_files(self) -> int:
+        """Files that end in the midst of a record: one still being written, or what a kill left."""
+        return sum(file.torn_bytes > 0 for file in self.files if file.skipped is None)
+
+    @property
+    def torn_bytes(self) -> int:
+        """Length of these ends."""
+        return sum(file.torn_bytes for file in self.files if file.skipped is None)
+
+    @property
+    def skipped_files(self) -> int:
+        """Files that are not read at all; each says why."""
+        return sum(file.skipped is not None for file in self.files)
+
+    @property
+    def own_name(self) -> str | None:
+        """The label under which its newest session serves its own metrics; None where it is not known."""
+        return self.run.own_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogdirSnapshot:
+    """A logdir at one moment."""
+
+    logdir: str
+    at: float
+    """Wall time, in seconds, to which the runs' states and ages refer."""
+    runs: Mapping[str, WatchedRun] = field(default_factory=dict)
+    """Name, as TensorBoard has it -> run, by name."""
+    elsewhere: tuple[str, ...] = ()
+    """Names of the runs of other shards, which are not read."""
+    unread: Mapping[str, str | None] | None = field(default_factory=dict)
+    """Of a first look under way: the runs that are not read yet -> the label under which their own processes serve
+    them, as far as that is known; None where these are not known."""
+    problems: tuple[str, ...] = ()
+    """What about the logdir could not be looked at; empty when all of it was."""
+    requests: int = 0
+    """Requests for listings and events files so far, of a remote logdir; a local one takes none."""
+    reachable: bool = True
+    """Whether the logdir itself is there and could be listed."""
+    is_whole: bool = True
+    """Whether the look came to its end; else some runs are as they were before."""
+    identity: tuple[int, int] | None = None
+    """Inode and device of the logdir: another file system that is mounted there has others. None where that is not
+    known."""

@@ -1,0 +1,349 @@
+"""`RunTracker`: one run of a logdir, from what is new in its events files to the run as it stands.
+
+What a session cannot write into its events file is looked up elsewhere, see `live_session`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from supervisor_core.events.chunk import Chunk, FileFacts
+from supervisor_core.events.index import RunIndex
+from supervisor_core.events.telemetry import SessionRecord
+from supervisor_core.run.fold.bounds import UNSEEN
+from supervisor_core.run.fold.file_fold import RESTARTER_SUFFIX
+from supervisor_core.run.fold.first_error import has_lost_unknown_rank, with_first_error
+from supervisor_core.run.fold.goodput import is_down
+from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.model.liveness_record import LivenessRecord
+from supervisor_core.run.model.run import LIVE, Run
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.watch.live_session import LivenessReader, PageReader, with_page
+from supervisor_core.run.watch.presence import CheckpointPresence
+from supervisor_core.run.watch.restarter_process import restarter_runs
+from supervisor_core.run.watch.run_cache import KeptRun, RunCache
+from supervisor_core.run.watch.task_files import TaskReader, ranks_here, with_ranks, with_shared_timeout, with_verdict
+from supervisor_core.run.watch.writer_clock import WriterClock
+from supervisor_core.storage.local import local_path
+from supervisor_core.systems import free_bytes
+
+_LOG = logging.getLogger("supervisor_core")
+
+_ENDED = ("completed", "stopped", "failed")
+"""The states that only a new session, or what happens to its files, changes."""
+_FEW_SESSIONS = 100
+"""Of an ended run with so few, what can be put together again within milliseconds is not kept."""
+_FEW_SESSIONS_ALIVE = 5
+"""Likewise of a live run, which almost every look puts together again."""
+_SOON_READ_BYTES = 16 << 20
+"""Events files of an ended run that are read again within tens of milliseconds."""
+_MOVING = ("running", "stalled", "lost")
+"""The states in which time alone changes a run: its state, or where its time goes."""
+
+
+class RunTracker:
+    """One run: its fold, and the last result. Used by one thread at a time.
+
+    Args:
+        index: reads its events files.
+        presence: where its checkpoints are looked for.
+        kept_ticks: see `RunFold`.
+        all_saves: likewise.
+        cache: has the runs that had ended at earlier looks; None: nothing.
+    """
+
+    def __init__(
+        self,
+        index: RunIndex,
+        presence: CheckpointPresence,
+        kept_ticks: int | None,
+        cache: RunCache | None = None,
+        *,
+        all_saves: bool = True,
+    ) -> None:
+        self.index = index
+        self._presence = presence
+        self._kept_ticks, self._all_saves = kept_ticks, all_saves
+        self._cache = cache
+        self._loaded: RunFold | None = None
+        self._was_let_go = False
+        self._times_read_again = 0
+        self._is_kept = False
+        """Whether the cache has it as it is."""
+        self.claim: str | None = None
+        """Until it is read: the label under which its own process serves it, as far as is known."""
+        self._clock = WriterClock()
+        self._open: tuple[str, float] | None = None
+        """The newest session, if it has not ended, and when it was last seen."""
+        self._dead: str | None = None
+        self._lost: str | None = None
+        self._fresh = True
+        self._stamp: int | None = None
+        self._last: WatchedRun | None = None
+        self._is_at_rest = False
+        """Whether nothing but new events, or what happens to its files, changes `_last`."""
+        self._looked_at = 0.0
+
+    @cached_property
+    def _liveness(self) -> LivenessReader:
+        return LivenessReader(self.index.directory)
+
+    @cached_property
+    def _page(self) -> PageReader:
+        return PageReader(self._liveness)
+
+    @cached_property
+    def _tasks(self) -> TaskReader:
+        return TaskReader(self.index.directory)
+
+    @property
+    def _fold(self) -> RunFold:
+        """The run's fold: if it was let go, the run is read again."""
+        if self._loaded is None and not self._was_let_go:  # not before: of thousands, all would be held until the last
+            self._loaded = self._new_fold()
+        if self._loaded is None:
+            self._loaded = self._new_fold()
+            self._times_read_again += 1
+            self._fresh, self._is_kept = True, False
+            self.index.resume({})
+            for chunk in self.index.pieces():
+                self._loaded.update([chunk])
+        return self._loaded
+
+    def _new_fold(self) -> RunFold:
+        return RunFold(self.index.name, kept_ticks=self._kept_ticks, all_saves=self._all_saves)
+
+    def begin(self, *, peeks: bool) -> None:
+        """Go on from what the cache has of the run; else find out what it calls itself.
+
+        Args:
+            peeks: whether the first records of its newest file may be read for that: where a request costs nothing.
+        """
+        kept = None if self._cache is None else self._cache.kept(self.index.name)
+        if kept is None and peeks:
+            for chunk in self.index.peek(lambda name: name.endswith(RESTARTER_SUFFIX)):
+                self.update([chunk])
+                records = [getattr(mark, "record", None) for mark in chunk.marks]
+                found = [record.run for record in records if isinstance(record, SessionRecord)]
+                self.claim = found[-1] if found else None
+                if found:
+                    return
+        if kept is not None:
+            self.claim = kept.last.own_name
+            self._let_go()
+            self.index.resume(kept.positions)
+            self._stamp, self._looked_at = kept.stamp, kept.looked_at
+            self._fresh, self._is_kept = False, True
+            self._take(kept.last)
+
+    @property
+    def is_to_keep(self) -> bool:
+        """Whether the cache is to have it: it has ended, and changed since it was kept."""
+        is_sound = self._last is not None and self._last.problem is None and self._dead is None
+        return is_sound and self._is_at_rest and not (self._is_kept or self._fresh)
+
+    def kept(self) -> tuple[str, KeptRun]:
+        """Return what the cache is to have of it, and take it as kept."""
+        assert self._last is not None
+        self._is_kept = True
+        kept = KeptRun(positions=self.index.positions, last=self._last, stamp=self._stamp, looked_at=self._looked_at)
+        return self.index.name, kept
+
+    def update(self, chunks: Sequence[Chunk]) -> None:
+        """Add new events."""
+        self._fresh, self._is_kept = True, False
+        try:
+            before = self._times_read_again
+            fold = self._fold
+            if self._times_read_again == before:  # else these chunks are in it
+                fold.update(chunks)
+        except Exception as error:  # a fault of ours; it must not cost the other runs
+            _LOG.exception("The events of run %s could not be understood", self.index.name)
+            self._lost = f"its events could not be understood: {error!r}"
+
+    def catch_up(self) -> None:
+        """Read what is new since it was read, unless it is over."""
+        if self._last is None or self._last.run.state in _MOVING:
+            for chunk in self.index.pieces():
+                self.update([chunk])
+
+    def settle(self, now: float, boot_now: float) -> None:
+        """Put the run together, if it has ended: so that of many runs not all is kept at once that is needed for it."""
+        if not self._fresh:
+            return
+        try:
+            session = self._fold.newest_session
+        except Exception:  # as in `update`; the look that follows reports it
+            _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
+            return
+        if session is not None and session.outcome not in ("running", "unknown"):
+            self.refresh(now, boot_now)
+
+    def has_died(self, now: float, boot_now: float) -> bool:
+        """Return whether the process of the newest session is over, though no record says so; True once."""
+        if not self._fresh and self._last is not None and self._last.run.state not in _MOVING:
+            return False
+        try:
+            if self._open is not None:  # first: what it has changes the session
+                self._take_liveness(*self._open, now)
+            session = self._fold.newest_session
+            if session is None or session.outcome != "running" or session.id == self._dead:
+                return False
+            death = self._page.death(session, now, boot_now)
+        except Exception:  # as in `update`; the look that follows reports it
+            _LOG.debug("The page of run %s could not be read", self.index.name, exc_info=True)
+            return False
+        if death is None:
+            return False
+        self._fold.died(death)
+        self._dead, self._fresh, self._is_kept = session.id, True, False
+        return True
+
+    def _observe(self, files: Sequence[FileFacts], now: float) -> None:
+        """Read the liveness file of a session that is open, and take its newest time, or that of its events."""
+        session = self._fold.newest_session
+        self._open = None
+        if session is None or session.ended_at is None or session.inferred or not session.is_open:
+            return
+        self._open = session.id, session.ended_at
+        live = self._take_liveness(*self._open, now)
+        if live is not None:
+            at, written_at = live.written_at, self._liveness.written_at
+        else:
+            times = [file.written_at for file in files if file.path in session.files and file.written_at is not None]
+            at, written_at = session.ended_at, max(times, default=None)
+        self._clock.observe(session.id, at=at, written_at=written_at, now=now)
+
+    def _take_liveness(self, session: str, seen_at: float, now: float) -> LivenessRecord | None:
+        live = self._liveness.read(session, now, self._clock.now(now) - seen_at)
+        if live is not None:
+            self._fold.lives(live)
+        return live
+
+    def refresh(self, now: float, boot_now: float, unread: str | None = None) -> WatchedRun:
+        """Return the run as it is now; the same object as before, where nothing has changed.
+
+        Args:
+            now: the present wall time.
+            boot_now: the same by `supervisor_core.clock.boot_secs`.
+            unread: why it was not read to its end; None where it was.
+        """
+        index = self.index
+        files, left_out, identity, unreachable = index.files, index.left_out, index.identity, index.problem is not None
+        problem = unread or self._lost or self.index.problem or _unreadable(files)
+        last, stamp = self._last, self._presence.stamp(self.index.directory)
+        if (
+            last is not None
+            and not self._fresh
+            and self._is_at_rest
+            and (last.files, last.left_out_files, last.identity) == (files, left_out, identity)
+            and (last.problem, self._stamp) == (problem or _dropped(last), stamp)
+        ):
+            return last
+        self._fresh, self._stamp, self._looked_at = False, stamp, self._clock.now(now)
+        try:
+            clock = self._clock
+            self._observe(files, now)
+            run = self._fold.run(clock.now(now), self._presence.within(self.index.directory), restarter_runs)
+            is_gone = bool(run.sessions) and run.sessions[-1].gone
+            if run.state in _MOVING and not is_gone:
+                names = [worker.name for worker in ranks_here(run)]
+                is_stalled = run.state == "stalled"
+                run = with_ranks(run, self._tasks.read(names, clock.now(now), is_stalled=is_stalled))
+                page = with_shared_timeout(self._page.read(run.sessions[-1], now), run, clock.now(now))
+                run = with_page(run, page, clock.now(now), boot_now)
+            elif run.state == "failed" and has_lost_unknown_rank(run):
+                names = [worker.name for worker in ranks_here(run)]
+                run = with_ranks(run, self._tasks.read(names, clock.now(now), is_stalled=True))
+                run = replace(run, sessions=with_first_error(run.sessions, run.workers))
+            if run.state in _MOVING and not is_gone:
+                run = with_verdict(run, clock.now(now))
+            if clock.is_moving or run.state in LIVE:
+                run = replace(run, clock_skew_secs=clock.skew_secs)
+        except Exception as error:  # as above
+            _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
+            run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
+            problem = f"it could not be put together: {error!r}"
+        found = WatchedRun(
+            run=run,
+            directory=index.directory,
+            files=files,
+            unreachable=unreachable,
+            left_out_files=left_out,
+            free_bytes=_free_bytes(index.directory) if run.state in _MOVING and not unreachable else None,
+            identity=identity,
+            problem=problem,
+        )
+        dropped = None if problem else _dropped(found)
+        found = found if dropped is None else replace(found, problem=dropped)
+        self._is_kept = False
+        few_sessions = _FEW_SESSIONS if run.state in _ENDED else _FEW_SESSIONS_ALIVE
+        if run.state != "lost" and len(run.sessions) <= few_sessions:
+            self._fold.rest()
+        if self._may_let_go(found):
+            self._let_go()
+        return self._take(found)
+
+    def _take(self, found: WatchedRun) -> WatchedRun:
+        """Keep a result as the last, and return it as it is kept."""
+        run = found.run
+        self._is_at_rest = (
+            run.state not in _MOVING
+            and not _is_down(run, self._looked_at)
+            and not (run.state == "unknown" and run.launches)  # its restarter may have gone
+        )
+        self._last = found
+        return found
+
+    def _let_go(self) -> None:
+        """Hold no fold until one is needed."""
+        self._loaded, self._was_let_go = None, True
+
+    def _may_let_go(self, found: WatchedRun) -> bool:
+        """Whether the fold is rather read again should anything happen to the run: two fifths of the memory of a reader
+        of thousands of runs are folds of those that have ended. Done once, for a run to which something does happen."""
+        return (
+            found.run.state in _ENDED
+            and self._times_read_again == 0
+            and self._dead is None
+            and found.problem is None
+            and found.bytes <= _SOON_READ_BYTES
+            and local_path(self.index.directory) is not None
+            and not _is_down(found.run, self._looked_at)
+        )
+
+
+_LEAST_SECS = 1e-3
+
+
+def _is_down(run: Run, at: float) -> bool:
+    """Return whether the time since the run's death was downtime at the last look: it grows, or ends, with this one.
+
+    A death that is still to come by the reader's clock, which may be behind, counts: its downtime begins.
+    """
+    if not run.sessions or run.sessions[-1].ended_at is None:
+        return False
+    return is_down(run.state, run.sessions[-1], max(at, run.sessions[-1].ended_at + _LEAST_SECS))
+
+
+def _unreadable(files: Sequence[FileFacts]) -> str | None:
+    return next((f"{file.path}: {file.skipped}" for file in files if file.unreadable), None)
+
+
+def _free_bytes(directory: str) -> int | None:
+    local = local_path(directory)
+    if local is None:
+        return None
+    try:
+        return free_bytes(local)
+    except OSError:
+        return None
+
+
+def _dropped(watched: WatchedRun) -> str | None:
+    found = watched.dropped
+    parts = [f"{kind} dropped {found[kind]:,} x" for kind in UNSEEN if kind in found]
+    return f"more than is kept of one run (docs/limits.md): {', '.join(parts)}" if parts else None

@@ -1,0 +1,242 @@
+"""Which process keeps the others waiting: `verdict_of`, and what makes two stacks one place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from supervisor_core.events.place import Place
+from supervisor_core.process.collectives import KEPT_FRAMES, MAX_FRAME, digest, kept, waits_in
+from supervisor_core.run.judge.culprit import Rank, RankGroup, verdict_of
+from supervisor_core.run.model.words import named
+from tests.cases import each
+
+PACKAGES = "/usr/lib/python3.11/site-packages"
+TRAIN = "/home/me/train.py:25 train"
+USER = ("/home/me/train.py:25 train", "/home/me/train.py:14 stuck_in_user_code")
+BACKWARD = (
+    TRAIN,
+    f"{PACKAGES}/torch/_tensor.py:625 backward",
+    f"{PACKAGES}/torch/autograd/graph.py:8 _engine_run_backward",
+)
+BARRIER = (
+    "/home/me/train.py:30 train",
+    f"{PACKAGES}/torch/distributed/c10d_logger.py:81 wrapper",
+    f"{PACKAGES}/torch/distributed/distributed_c10d.py:4700 barrier",
+)
+LOADER = ("/home/me/train.py:20 train", f"{PACKAGES}/torch/utils/data/dataloader.py:1275 _try_get_data")
+
+
+def place(stack: tuple[str, ...]) -> Place:
+    """Return what a process with this stack publishes."""
+    own = [line for line in stack if PACKAGES not in line][-1]
+    return Place(digest=digest(stack), location=own, waits_in=waits_in(stack), frames=kept(stack))
+
+
+def ranks(*stacks: tuple[str, ...]) -> list[Rank]:
+    """Return ranks with these stacks, at one step."""
+    return [
+        Rank(name=f"rank:{number}", place=place(stack), phase="training", step=7) for number, stack in enumerate(stacks)
+    ]
+
+
+def text_of(found: list[Rank]) -> str:
+    """Return the verdict's text."""
+    verdict = verdict_of(found)
+    assert verdict is not None
+    return verdict.text
+
+
+def test_the_rank_that_did_not_come_is_named() -> None:
+    """Two wait in backward for one in user code."""
+    verdict = verdict_of(ranks(BACKWARD, BACKWARD, USER))
+    assert verdict is not None
+    assert [group.ranks for group in verdict.culprits] == [("rank:2",)]
+    assert [(group.ranks, group.waits_in) for group in verdict.others] == [(("rank:0", "rank:1"), "backward")]
+    assert verdict.text == (
+        "rank 2 hangs at train.py:14 in stuck_in_user_code; ranks 0 and 1 wait for it at train.py:25 (backward)"
+    )
+
+
+def test_two_ranks_are_enough_where_one_waits() -> None:
+    """One waits in a collective: it is not the cause."""
+    assert text_of(ranks(USER, BACKWARD)).startswith("rank 0 hangs at train.py:14")
+    assert (
+        text_of(ranks(BARRIER, LOADER))
+        == "rank 1 hangs at train.py:20 in train; rank 0 waits for it at train.py:30 (barrier)"
+    )
+
+
+def test_a_tie_is_undecided_and_both_are_shown() -> None:
+    """Two ranks in two collectives: neither is named."""
+    verdict = verdict_of(ranks(BARRIER, BACKWARD))
+    assert verdict is not None
+    assert verdict.culprits == ()
+    assert verdict.text == "undecided: two groups: rank 0 at train.py:30 (barrier), rank 1 at train.py:25 (backward)"
+
+
+def test_all_in_one_collective() -> None:
+    """Nobody is behind: the collective itself does not end."""
+    assert text_of(ranks(BACKWARD, BACKWARD, BACKWARD)) == ("undecided: ranks 0 to 2 are all at train.py:25 (backward)")
+
+
+def test_the_minority_in_another_collective() -> None:
+    """One of three is at another collective than the others."""
+    assert text_of(ranks(BACKWARD, BARRIER, BACKWARD)).startswith(
+        "rank 1 hangs at train.py:30 (barrier); ranks 0 and 2"
+    )
+
+
+def test_behind_comes_first() -> None:
+    """One of three waits in the same collective, a step behind."""
+    found = ranks(BACKWARD, BACKWARD, BACKWARD)
+    found[1] = replace(found[1], step=6)
+    assert text_of(found) == (
+        "rank 1 hangs at train.py:25 (backward) at step 6; "
+        "ranks 0 and 2 wait for it at train.py:25 (backward) at step 7"
+    )
+
+
+def test_most_behind_is_undecided() -> None:
+    """Two of three are behind: the third one has perhaps left out a collective."""
+    found = ranks(BARRIER, BARRIER, BACKWARD)
+    found[2] = replace(found[2], step=8)
+    assert text_of(found).startswith("undecided: two groups: ranks 0 and 1 at train.py:30 (barrier) at step 7")
+
+
+def test_one_that_is_ahead_is_not_waited_for() -> None:
+    """It has done what the others wait in."""
+    found = ranks(BACKWARD, BACKWARD, USER)
+    found[2] = replace(found[2], step=8)
+    assert text_of(found).startswith("undecided")
+
+
+def test_two_places_outside_collectives_are_undecided() -> None:
+    """One of them may wait in what is not known."""
+    assert text_of(ranks(BACKWARD, USER, LOADER)).startswith("undecided: three groups: ")
+    assert text_of(ranks(BACKWARD, USER, USER)).startswith("undecided: two groups: ranks 1 and 2 at train.py:14")
+
+
+def test_another_phase() -> None:
+    """One of three evaluates, and none is in a known collective."""
+    found = ranks(LOADER, LOADER, USER)
+    found[2] = replace(found[2], phase="evaluating")
+    assert text_of(found) == (
+        "rank 2 hangs at train.py:14 in stuck_in_user_code in the phase evaluating; "
+        "ranks 0 and 1 are at train.py:20 in train in the phase training"
+    )
+
+
+def test_a_silent_rank_is_an_answer() -> None:
+    """The others wait for it; of one that hangs besides, nobody knows."""
+    found = [*ranks(BACKWARD, BACKWARD), Rank(name="rank:2", unresponsive="silent", silent_secs=40.0)]
+    assert (
+        text_of(found)
+        == "rank 2 has written nothing for more than 30 s; ranks 0 and 1 wait for it at train.py:25 (backward)"
+    )
+    found[1] = ranks(BACKWARD, USER)[1]
+    assert text_of(found).startswith("undecided: three groups: ")
+
+
+def test_a_failed_rank() -> None:
+    """It ended by an error."""
+    found = [*ranks(BACKWARD), Rank(name="rank:1", unresponsive="failed"), Rank(name="rank:2", unresponsive="failed")]
+    assert text_of(found) == "ranks 1 and 2 have failed; rank 0 waits for them at train.py:25 (backward)"
+
+
+def test_a_process_that_runs_no_python() -> None:
+    """Its page shows that native code holds the lock, and not yet where."""
+    found = [Rank(name="rank:0", unresponsive="blocked", silent_secs=40.0), ranks(BACKWARD, BACKWARD)[1]]
+    assert text_of(found) == (
+        "rank 0 has run no Python for more than 30 s: native code holds the interpreter lock; "
+        "rank 1 waits for it at train.py:25 (backward)"
+    )
+
+
+def test_what_others_wrote_stays_in_its_line() -> None:
+    """Names and operations are from files of others; a time is said in few steps."""
+    waits = replace(place(BACKWARD), waits_in="back\nward\x1b[31m")
+    text = text_of([Rank(name="gpu\n17", place=waits), Rank(name="x" * 1000, unresponsive="silent", silent_secs=700.0)])
+    assert text.isprintable() and len(text) < 300
+    assert "has written nothing for more than 10 min" in text
+
+
+def test_an_unknown_place_is_undecided() -> None:
+    """The one whose place is not known may be the cause, or a waiter."""
+    found = [*ranks(BACKWARD, BACKWARD), Rank(name="rank:2", phase="training", step=7)]
+    assert text_of(found) == (
+        "undecided: two groups: ranks 0 and 1 at train.py:25 (backward), rank 2 at an unknown place"
+    )
+
+
+def test_one_that_may_still_take_its_time_does_not_hang() -> None:
+    """It is within its own hang timeout: it is there, that is all."""
+    found = ranks(BACKWARD, USER)
+    found[1] = replace(found[1], phase="evaluating", is_late=False)
+    assert text_of(found).startswith("rank 1 is at train.py:14 in stuck_in_user_code in the phase evaluating; ")
+
+
+def test_nothing_to_judge() -> None:
+    """One process; or no place of any."""
+    assert verdict_of(ranks(USER)) is None
+    assert verdict_of([Rank(name="rank:0"), Rank(name="rank:1")]) is None
+
+
+@each(
+    "stack, operation",
+    [
+        (BACKWARD, "backward"),
+        (BARRIER, "barrier"),
+        (USER, None),
+        (LOADER, None),
+        (
+            (TRAIN, f"{PACKAGES}/torch/nn/parallel/distributed.py:9 DistributedDataParallel._sync_buffers"),
+            "sync_buffers",
+        ),
+        ((*BACKWARD, "/home/me/model.py:9 backward"), None),  # a function of the program's own within backward
+        ((TRAIN, f"{PACKAGES}/torch/nn/parallel/distributed.py:9 forward", f"{PACKAGES}/model.py:3 forward"), None),
+        ((TRAIN, f"{PACKAGES}/torch/distributed/checkpoint/filesystem.py:9 write"), None),
+        ((*BARRIER, "/usr/lib/python3.11/contextlib.py:144 __exit__"), "barrier"),
+        ((TRAIN, f"{PACKAGES}/jax/_src/array.py:630 _value"), "device"),
+        ((TRAIN, f"{PACKAGES}/torch/distributed/distributed_c10d.py"), None),
+        ((), None),
+    ],
+)
+def test_collectives_are_known_by_the_innermost_frame(stack: tuple[str, ...], operation: str | None) -> None:
+    """What runs within a library's call for a collective is no wait."""
+    assert waits_in(stack) == operation
+
+
+def test_a_library_that_waits_in_a_loop_is_at_one_place() -> None:
+    """Its line changes; a line of the program's own is another place."""
+    assert digest(BACKWARD) == digest((*BACKWARD[:-1], BACKWARD[-1].replace(":8 ", ":9 ")))
+    assert digest(BACKWARD) != digest(("/home/me/train.py:26 train", *BACKWARD[1:]))
+    assert digest(BACKWARD) != digest(BACKWARD[:-1])
+
+
+def test_what_is_published_is_bounded_and_has_the_programs_line() -> None:
+    """A deep stack in a library; a long path."""
+    deep = (TRAIN, *(f"{PACKAGES}/torch/nn.py:{line} call" for line in range(100)))
+    assert len(kept(deep)) == KEPT_FRAMES
+    assert kept(deep)[0] == TRAIN
+    assert kept(("/" + "x" * 1000 + ":1 f",))[0].endswith(":1 f")
+    assert len(kept(("/" + "x" * 1000 + ":1 f",))[0]) == MAX_FRAME
+
+
+def test_names_of_many() -> None:
+    """A thousand ranks are a short text."""
+    assert named([f"rank:{number}" for number in range(1000)]) == "ranks 0 to 999"
+    assert named([f"rank:{number}" for number in range(0, 1000, 2)]).endswith("12, 14 and 492 more")
+    assert named(["chief", "worker:1", "worker:0"]) == "chief and workers 0 and 1"
+
+
+def test_a_thousand_places_are_not_compared_each_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chief does this once a second while it hangs."""
+
+    def compare(one: RankGroup, other: object) -> bool:
+        raise AssertionError("two groups were compared")
+
+    monkeypatch.setattr(RankGroup, "__eq__", compare)
+    gone = [Rank(name=f"rank:{number}", step=number, unresponsive="silent", silent_secs=99.0) for number in range(1000)]
+    assert text_of(gone).endswith("; and 996 more")
