@@ -98,8 +98,8 @@ class Training:
     def __init__(self, variables: int, values: int, kind: str, directory: str) -> None:
         import tensorflow as tf
 
+        from supervisor_core.base.options import Options
         from supervisor_core.engine.step_lock import StepLock
-        from supervisor_core.options import Options
         from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
         from supervisor_core.tf1.session import SupervisedSession
 
@@ -230,7 +230,7 @@ def measure_cost(megabytes: int, variables: int, kind: str, rounds: int) -> dict
 
 def processor_time(contenders: dict[str, Step], training: Training, rounds: int) -> dict[str, list[float]]:
     """Measure what each save takes of the processors, in milliseconds, with its child processes; nothing trains."""
-    from supervisor_core.options import Options
+    from supervisor_core.base.options import Options
 
     def unverified() -> None:
         training.checkpoints._options = Options(verify_checkpoints=False)

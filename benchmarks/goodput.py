@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Row, print_table
+from supervisor_core.base.options import Options
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress
@@ -40,7 +41,6 @@ from supervisor_core.events.telemetry import (
     StopRecord,
     ThreadStatus,
 )
-from supervisor_core.options import Options
 from supervisor_core.run.fold.goodput import GIVEN_UP_SECS
 from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.model.run import BUCKETS, Run

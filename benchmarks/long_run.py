@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from supervisor_core.base.options import Options
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress
@@ -31,7 +32,6 @@ from supervisor_core.events.telemetry import (
     WorkerStatus,
     summary_bytes,
 )
-from supervisor_core.options import Options
 
 BEAT_SECS = 10.0
 SERVICES = {"checkpoint": 600.0, "summary": 120.0, "step_counter": 120.0}

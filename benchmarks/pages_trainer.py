@@ -13,13 +13,13 @@ import sys
 import threading
 import uuid
 
-from supervisor_core.clock import SYSTEM_CLOCK
+from supervisor_core.base.clock import SYSTEM_CLOCK
+from supervisor_core.base.options import Options
 from supervisor_core.engine.liveness_writer import LivenessWriter
 from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.options import Options
 
 
 def main(logdir: str, name: str, address: str, phase: str) -> None:

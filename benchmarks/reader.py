@@ -46,7 +46,7 @@ def write_scalars(directory: Path, count: int) -> str:
 
 
 def write_images(directory: Path, count: int) -> str:
-    from supervisor_core import wire
+    from supervisor_core.base import wire
     from supervisor_core.events import event_format
 
     directory.mkdir()

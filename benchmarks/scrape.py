@@ -39,9 +39,9 @@ INSTRUMENTED = "as many prometheus_client metrics behind its start_http_server"
 
 def status() -> RunStatus:
     """Return a run as a trainer with six service threads and the runtime's own histogram bounds would show it."""
+    from supervisor_core.base.options import PHASES
     from supervisor_core.engine.progress import BUCKETS
     from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord
-    from supervisor_core.options import PHASES
     from supervisor_core.run.model.checkpoints import Checkpoint
     from supervisor_core.run.model.distribution import SAVE_BOUNDS, STEP_BOUNDS, Distribution
     from supervisor_core.run.status import CheckpointStatus, RunStatus, ThreadStatus

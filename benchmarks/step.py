@@ -229,7 +229,7 @@ def monitored(in_caller: bool) -> Iterator[dict[str, Step]]:
 def ours(in_caller: bool) -> Iterator[dict[str, Step]]:
     import tensorflow as tf
 
-    from supervisor_core.options import Options
+    from supervisor_core.base.options import Options
     from supervisor_core.tf1.supervisor import Supervisor
 
     with tempfile.TemporaryDirectory() as logdir, tf.Graph().as_default():
@@ -243,7 +243,7 @@ def ours(in_caller: bool) -> Iterator[dict[str, Step]]:
 def ours_monitored(in_caller: bool) -> Iterator[dict[str, Step]]:
     import tensorflow as tf
 
-    from supervisor_core.options import Options
+    from supervisor_core.base.options import Options
     from supervisor_core.tf1.monitored.api import MonitoredTrainingSession
 
     with tempfile.TemporaryDirectory() as logdir, tf.Graph().as_default():

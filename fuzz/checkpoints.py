@@ -18,14 +18,14 @@ from itertools import pairwise
 from types import TracebackType
 from typing import cast
 
-from supervisor_core import checksum
+from supervisor_core.base import checksum
+from supervisor_core.base.errors import DamagedCheckpointError
+from supervisor_core.base.wire import read_canonical_varint
 from supervisor_core.checkpoint.bundle import read_index, verify
 from supervisor_core.checkpoint.bundle_writer import encode_table, mask
 from supervisor_core.checkpoint.state_file import SaveId, format_state, read_state
 from supervisor_core.checkpoint.table import FOOTER_BYTES, MAGIC, Table
-from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.storage.filesystem import Filesystem
-from supervisor_core.wire import read_canonical_varint
 
 _MENDED, _LEGACY = 1, 2
 

@@ -18,14 +18,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from supervisor_core import checksum
+from supervisor_core.base import checksum
+from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.checkpoint import contents, manifest, shard_metadata, torch_file
 from supervisor_core.checkpoint.json_records import MAX_TEXT
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import STRUCTURE, require_training
 from supervisor_core.checkpoint.values import values_of
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.training.tree import NumpyArrays, read_tree
 
 ARRAY_BYTES = 64

@@ -5,7 +5,7 @@ Each line of an input is a record: a letter for its kind (or for one that there 
 
 from __future__ import annotations
 
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
 from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.telemetry import KINDS, from_json
 from supervisor_core.metrics.page import Reading, run_status, write_run

@@ -47,24 +47,8 @@ BOXES = {
     "process": Box(0, 7, ("one process from outside:", "identity, files in memory")),
     "storage": Box(1.45, 7, ("local files, object stores:", "append, replace, sync, list")),
 }
-SMALL = (
-    *(
-        "address",
-        "checksum",
-        "clock",
-        "errors",
-        "install",
-        "lazy",
-        "log",
-        "options",
-        "session_labels",
-        "shard",
-        "systems",
-        "tensorboard_tab",
-    ),
-    "wire",
-)
-"""Single modules that many import; they stand in a line of their own, without arrows."""
+SMALL = ("base",)
+"""What everything imports: it stands in a line of its own, without arrows."""
 
 ADAPTERS = ("keras", "torch", "lightning", "transformers", "jax")
 """Packages that share a box."""

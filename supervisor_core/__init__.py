@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from supervisor_core.errors import (
+from supervisor_core.base.errors import (
     CheckpointError,
     DamagedCheckpointError,
     EventsError,
@@ -33,13 +33,13 @@ from supervisor_core.errors import (
     WaitTimeoutError,
     WriterClosedError,
 )
-from supervisor_core.lazy import lazy_names
-from supervisor_core.log import make_plain
+from supervisor_core.base.lazy import lazy_names
+from supervisor_core.base.log import make_plain
 
 if TYPE_CHECKING:
+    from supervisor_core.base.options import Options
     from supervisor_core.events.file_writer import FileWriter
     from supervisor_core.history.recorded_run import RecordedRun, RecordedRuns, open_run, open_runs
-    from supervisor_core.options import Options
     from supervisor_core.tf1.cluster.task import ClusterTask
     from supervisor_core.tf1.coordinator import Coordinator, LooperThread
     from supervisor_core.tf1.monitored.api import MonitoredSession, MonitoredTrainingSession, SingularMonitoredSession
@@ -133,7 +133,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "events.file_writer": "FileWriter",
         "history.recorded_run": "RecordedRun RecordedRuns open_run open_runs",
-        "options": "Options",
+        "base.options": "Options",
         "tf1.cluster.task": "ClusterTask",
         "tf1.coordinator": "Coordinator LooperThread",
         "tf1.monitored.api": "MonitoredSession MonitoredTrainingSession SingularMonitoredSession",

@@ -7,4 +7,4 @@ routes), `http` (requests and answers). http_api.md is the contract. `report` pu
 """
 
 DISTRIBUTION = "tensorboard-plugin-supervisor"
-"""Whose package this is: the name is one that others may use, too (`supervisor_core.tensorboard_tab`)."""
+"""Whose package this is: the name is one that others may use, too (`supervisor_core.base.tensorboard_tab`)."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.errors import EventsError
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import EventsError
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun

@@ -97,7 +97,7 @@ class SupervisorPlugin(Tab):
         with self._starting:
             if self._backend is None and self._problem is None:
                 try:
-                    from supervisor_core.options import CACHE_VARIABLE
+                    from supervisor_core.base.options import CACHE_VARIABLE
                     from tb_plugin.backend import start_backend
 
                     self._backend = start_backend(

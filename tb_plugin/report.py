@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from supervisor_core.errors import SupervisorError
+from supervisor_core.base.errors import SupervisorError
+from supervisor_core.base.log import html_text, policy_digest
 from supervisor_core.events.index import RunIndex
-from supervisor_core.log import html_text, policy_digest
 from supervisor_core.run.judge.run_json import plain
 from supervisor_core.run.model.snapshot import WatchedRun
 from tb_plugin.backend import ROUTES, Backend

@@ -15,7 +15,7 @@ from typing import Any
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from supervisor_core.wire import delimited, encode_varint
+from supervisor_core.base.wire import delimited, encode_varint
 
 STALE = 0x7FF0000000000002
 """The bits of the value that ends a series."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor_core.address import format_address, parse_address
-from supervisor_core.errors import OptionsError
+from supervisor_core.base.address import format_address, parse_address
+from supervisor_core.base.errors import OptionsError
 from tests.cases import each
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from supervisor_core import checksum
-from supervisor_core.install import CRC32C, pip_install
+from supervisor_core.base import checksum
+from supervisor_core.base.install import CRC32C, pip_install
 
 WITHOUT_COMPILED_PART = """
 import sys, warnings
 sys.modules["google_crc32c._crc32c"] = None  # as where no wheel fits and no compiler is there
 warnings.simplefilter("ignore")
-from supervisor_core import checksum
+from supervisor_core.base import checksum
 import google_crc32c
 assert google_crc32c.implementation == "python", google_crc32c.implementation
 assert checksum.value(b"123456789") == 0xE3069283
@@ -39,6 +39,6 @@ def test_the_slow_library_is_said_once() -> None:
 def test_the_compiled_library_is_quiet() -> None:
     """Where the library is whole there is nothing to say."""
     done = subprocess.run(
-        [sys.executable, "-c", "import supervisor_core.checksum"], capture_output=True, text=True, check=True
+        [sys.executable, "-c", "import supervisor_core.base.checksum"], capture_output=True, text=True, check=True
     )
     assert done.stderr == ""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core import install
-from supervisor_core.install import DISTRIBUTION, EXTRAS, pip_install, reinstall_command
+from supervisor_core.base import install
+from supervisor_core.base.install import DISTRIBUTION, EXTRAS, pip_install, reinstall_command
 from tests.cases import each
 
 if sys.version_info >= (3, 11):
@@ -71,7 +71,7 @@ def sources_alone(directory: Path) -> Path:
     """The package that is tested, in a directory without anything beside it, as what a build may have left."""
     sources = directory / "sources"
     sources.mkdir()
-    (sources / "supervisor_core").symlink_to(Path(install.__file__).parent)
+    (sources / "supervisor_core").symlink_to(Path(install.__file__).parents[1])
     return sources
 
 
@@ -120,7 +120,7 @@ def test_what_a_message_says_installs_the_extra(environment: Environment) -> Non
     for name, version in (("lightning", "2.4.1"), ("torch", "2.4.1")):
         wheel(environment.wheels, name, version, module=name)
     said = environment.python(
-        "from supervisor_core.install import install_command; print(install_command('lightning'))"
+        "from supervisor_core.base.install import install_command; print(install_command('lightning'))"
     )
     assert said == f"'{environment.root}/bin/python' -m pip install 'lightning>=2.4' 'torch>=2.4'"
     environment.type(said)
@@ -147,7 +147,7 @@ def test_this_package_is_put_back_from_where_it_came(environment: Environment, t
     else:
         source = wheel(tmp_path / "a place", DISTRIBUTION, "9", module="a_module_of_ours")
         environment.type(pip_install_of(environment, str(source)))
-    said = environment.python("from supervisor_core.install import reinstall_command; print(reinstall_command())")
+    said = environment.python("from supervisor_core.base.install import reinstall_command; print(reinstall_command())")
     assert said.endswith(f"{'--editable ' if editable else ''}'{source}'")
     where = "import a_module_of_ours; print(a_module_of_ours.__file__)"
     taken = Path(environment.python(where, from_sources=False))
@@ -165,7 +165,7 @@ def pip_install_of(environment: Environment, *words: str) -> str:
 @pytest.mark.skipif(not (ROOT / "supervisor_core").exists(), reason="an installed wheel is tested, no checkout")
 def test_of_a_checkout_that_is_not_installed_the_directory_is_named(environment: Environment) -> None:
     """Python found it by its path; so there is no record of an installation."""
-    said = environment.python("from supervisor_core.install import reinstall_command; print(reinstall_command())")
+    said = environment.python("from supervisor_core.base.install import reinstall_command; print(reinstall_command())")
     assert said.endswith(f" {ROOT}")
 
 
@@ -192,7 +192,8 @@ def test_what_pip_has_noted_names_the_origin(
     if recorded is not None:
         (described / "direct_url.json").write_text(recorded)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(install, "__file__", str(tmp_path / "site-packages" / "supervisor_core" / "install.py"))
+    installed = tmp_path / "site-packages" / "supervisor_core" / "base" / "install.py"
+    monkeypatch.setattr(install, "__file__", str(installed))
     assert reinstall_command().endswith(f" --force-reinstall --no-deps {taken}")
 
 
@@ -200,7 +201,7 @@ def test_an_environment_without_pip_is_one_of_uv(tmp_path: Path) -> None:
     """uv makes environments that have no pip; its own command names the Python to install for."""
     python = tmp_path / "my env" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", python.parents[1]], check=True)
-    code = "from supervisor_core.install import install_command; print(install_command('torch'))"
+    code = "from supervisor_core.base.install import install_command; print(install_command('torch'))"
     environment = {"PYTHONPATH": str(sources_alone(tmp_path))}
     done = subprocess.run([python, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == f"uv pip install --python '{python}' 'torch>=2.4'\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pasting import NAMES, paste
 
-from supervisor_core.log import command_line, printable
+from supervisor_core.base.log import command_line, printable
 from tests.cases import each
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.errors import OptionsError
-from supervisor_core.options import Options
+from supervisor_core.base.errors import OptionsError
+from supervisor_core.base.options import Options
 from tests.cases import each
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.base.shard import MAX_SHARDS, RunShard
 from supervisor_core.events.directory import Directory
 from supervisor_core.events.index import LogdirIndex
-from supervisor_core.shard import MAX_SHARDS, RunShard
 from tests.cases import each
 
 COUNT = 7

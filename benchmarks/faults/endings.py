@@ -17,7 +17,7 @@ from benchmarks.faults.launcher import Process, TrialError
 from benchmarks.faults.trial import Fault, Findings, Outcome, Trial
 from benchmarks.faults.wrapped import FACADES, READY_STEP
 from benchmarks.faults.wrappers import PROGRAM, STOP_SECS, saved_step
-from supervisor_core.options import STOP_TIMEOUT_SECS
+from supervisor_core.base.options import STOP_TIMEOUT_SECS
 
 WAIT_SECS = 120.0
 _PROGRAMS = {

@@ -12,9 +12,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
+from supervisor_core.base.errors import DamagedCheckpointError
 from supervisor_core.checkpoint import safetensors_file
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.errors import DamagedCheckpointError
 
 FOLDER = "sharded"
 

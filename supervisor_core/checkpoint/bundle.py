@@ -28,12 +28,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from supervisor_core import checksum
+from supervisor_core.base import checksum
+from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.checkpoint import legacy
 from supervisor_core.checkpoint.manifest import Holes, Manifest
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import CHUNK_BYTES, Meter, Table, crc_of, unmask
-from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.storage.filesystem import Filesystem, Reader
 from supervisor_core.storage.local import filesystem_for
 from supervisor_core.storage.opening import is_wrong_kind

@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
-from supervisor_core import checksum
+from supervisor_core.base import checksum
+from supervisor_core.base.wire import encode_varint
 from supervisor_core.checkpoint.bundle import data_path
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import CHUNK_BYTES, FOOTER_BYTES, MAGIC
 from supervisor_core.storage.opening import open_own
-from supervisor_core.wire import encode_varint
 
 _HEADER = b"\x08\x01" + (b"" if sys.byteorder == "little" else b"\x10\x01") + b"\x1a\x02\x08\x01"
 """The ``BundleHeader``: 1 num_shards = 1, 2 endianness = 0 (little) or 1, 3 version = {1 producer = 1}."""

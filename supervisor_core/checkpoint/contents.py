@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.checkpoint import array_pieces, orbax_metadata, safetensors_file, shard_metadata, torch_file
 from supervisor_core.checkpoint.ownership import distrust
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import parse_json, read_structure, require_training
-from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 
 STATE_TREE = "state-tree"
 TRANSFORMERS = "transformers"

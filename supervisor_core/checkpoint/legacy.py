@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from supervisor_core.base.errors import DamagedCheckpointError
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import Meter, Table
-from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.storage.filesystem import Filesystem, Reader
 
 _MAX_VALUE_BYTES = 4 << 20

@@ -32,16 +32,16 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs, utc_text
+from supervisor_core.base.errors import LogdirInUseError
+from supervisor_core.base.systems import after_fork_in_child
 from supervisor_core.checkpoint.guard import READINGS, Token, taken_over_text, yielded_text
 from supervisor_core.checkpoint.lease_file import LEASE_NAME as LEASE_NAME
 from supervisor_core.checkpoint.lease_file import LeaseFile, LeaseRecord, LockResult, decode, encode, lease_file_in
 from supervisor_core.checkpoint.session_history import SessionHistory, as_left, history_after
-from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs, utc_text
-from supervisor_core.errors import LogdirInUseError
 from supervisor_core.process.identity import boot_id, is_running
 from supervisor_core.storage.directory import moved_text
 from supervisor_core.storage.local import filesystem_for
-from supervisor_core.systems import after_fork_in_child
 
 _LOG = logging.getLogger("supervisor_core")
 _LEASES: weakref.WeakSet[LogdirLock] = weakref.WeakSet()

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from supervisor_core.base.errors import DamagedCheckpointError
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import parse_json
-from supervisor_core.errors import DamagedCheckpointError
 
 METADATA, DATABASE = "_METADATA", "manifest.ocdbt"
 MAX_BYTES = 256 << 20

@@ -12,10 +12,10 @@ import os
 import stat
 from typing import NamedTuple
 
+from supervisor_core.base.log import command_line
+from supervisor_core.base.systems import user_id, user_name
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.log import command_line
 from supervisor_core.storage.directory import new_file_in
-from supervisor_core.systems import user_id, user_name
 
 _ACCESS_LIST = "system.posix_acl_access"
 

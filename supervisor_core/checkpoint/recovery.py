@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
-from supervisor_core.checkpoint.names import last_part, step_in_name
-from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE, SetAside
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.errors import (
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import (
     DamagedCheckpointError,
     NoUsableCheckpointError,
     UnlistedCheckpointsError,
     UnreadableCheckpointError,
 )
+from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
+from supervisor_core.checkpoint.names import last_part, step_in_name
+from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE, SetAside
 
 _LOG = logging.getLogger("supervisor_core")
 

@@ -16,12 +16,12 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from supervisor_core import checksum
+from supervisor_core.base import checksum
+from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.checkpoint.manifest import SealedFile
 from supervisor_core.checkpoint.nan_check import has_nan
 from supervisor_core.checkpoint.sealed_files import OpenFile, SealedFiles
 from supervisor_core.checkpoint.tree_file import parse_json
-from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 
 MAX_HEADER_BYTES = 64 << 20
 MAX_DIMENSIONS = 64

@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from supervisor_core import checksum
+from supervisor_core.base import checksum
+from supervisor_core.base.errors import DamagedCheckpointError
+from supervisor_core.base.systems import read_at
 from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
 from supervisor_core.checkpoint.manifest import CHUNK_BYTES, Holes, Manifest, SealedFile, list_files, refusal
 from supervisor_core.checkpoint.table import Meter
-from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.storage.opening import open_below
-from supervisor_core.systems import read_at
 
 _MOST_AT_ONCE = 1 << 30
 """Bytes of one system call: Linux reads no more than 2 GiB."""

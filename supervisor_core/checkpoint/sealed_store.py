@@ -25,6 +25,9 @@ from functools import partial
 from itertools import count
 from typing import NamedTuple
 
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import DamagedCheckpointError, UnlistedCheckpointsError
+from supervisor_core.base.systems import user_id
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
@@ -36,10 +39,7 @@ from supervisor_core.checkpoint.retention import Retention, Saved, decide
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.checkpoint.set_aside import LAST_GOOD, NOTE, SetAside, find_set_aside, names_aside, note_of
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.errors import DamagedCheckpointError, UnlistedCheckpointsError
 from supervisor_core.storage.local import LOCAL, local_path, refuse_link
-from supervisor_core.systems import user_id
 
 _LOG = logging.getLogger("supervisor_core")
 

@@ -46,7 +46,7 @@ class SessionHistory:
         """Return the fields of a session record that describe the earlier sessions.
 
         Args:
-            started_boot_secs: when the session started, by `supervisor_core.clock.boot_secs`.
+            started_boot_secs: when the session started, by `supervisor_core.base.clock.boot_secs`.
         """
         before = self.previous
         return {
@@ -105,7 +105,7 @@ def as_left(record: LeaseRecord, now_boot_secs: float) -> tuple[LeaseRecord, boo
 
     Args:
         record: from the lease.
-        now_boot_secs: the present by `supervisor_core.clock.boot_secs`.
+        now_boot_secs: the present by `supervisor_core.base.clock.boot_secs`.
     """
     if record.ended is not None:
         return record, record.last_step is not None

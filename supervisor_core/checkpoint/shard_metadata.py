@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from supervisor_core.base.errors import DamagedCheckpointError
 from supervisor_core.checkpoint import torch_file
 from supervisor_core.checkpoint.pickles import Call, Global, Persistent, decode
 from supervisor_core.checkpoint.sealed_files import OpenFile, SealedFiles
-from supervisor_core.errors import DamagedCheckpointError
 
 FOLDER = "shards"
 METADATA = f"{FOLDER}/.metadata"

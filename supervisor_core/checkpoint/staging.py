@@ -25,9 +25,9 @@ import logging
 import os
 import uuid
 
+from supervisor_core.base.errors import DamagedCheckpointError, LogdirInUseError
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.store import CheckpointStore, move_into_place
-from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError
 from supervisor_core.storage.local import filesystem_for, local_path
 from supervisor_core.storage.trees import remove_tree
 

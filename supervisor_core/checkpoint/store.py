@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.checkpoint import bundle, legacy
 from supervisor_core.checkpoint.guard import Publisher, guarded
 from supervisor_core.checkpoint.ledger import Ledger, SavedAs
@@ -47,8 +49,6 @@ from supervisor_core.checkpoint.state_file import (
     read_state,
     write_state,
 )
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.storage.filesystem import Check, Filesystem, Reader, unguarded
 from supervisor_core.storage.local import LOCAL, LocalFilesystem, filesystem_for, local_path, refuse_link
 

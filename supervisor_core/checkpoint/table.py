@@ -19,10 +19,10 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 
-from supervisor_core import checksum
-from supervisor_core.errors import DamagedCheckpointError
+from supervisor_core.base import checksum
+from supervisor_core.base.errors import DamagedCheckpointError
+from supervisor_core.base.wire import read_canonical_varint
 from supervisor_core.storage.filesystem import Reader
-from supervisor_core.wire import read_canonical_varint
 
 FOOTER_BYTES = 48
 MAGIC = b"\x57\xfb\x80\x8b\x24\x75\x47\xdb"

@@ -12,10 +12,10 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError
 from supervisor_core.checkpoint.json_records import no_number
 from supervisor_core.checkpoint.keys import Keys
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError
 
 STRUCTURE = "tree.json"
 MAX_DEPTH = 200

@@ -17,14 +17,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
+from supervisor_core.base.install import pip_install
 from supervisor_core.checkpoint import array_pieces, bundle, contents, safetensors_file, shard_metadata
 from supervisor_core.checkpoint.bundle import Progress
 from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.table import Meter
 from supervisor_core.checkpoint.tree_file import read_structure
-from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
-from supervisor_core.install import pip_install
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import local_path
 

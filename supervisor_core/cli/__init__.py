@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from supervisor_core.install import DISTRIBUTION
-from supervisor_core.log import printable, printable_lines
+from supervisor_core.base.install import DISTRIBUTION
+from supervisor_core.base.log import printable, printable_lines
+from supervisor_core.base.systems import user_id
 from supervisor_core.run.model.thresholds import RUN_LABELS, duration, parse_duration
-from supervisor_core.systems import user_id
 
 INTERRUPTED_STATUS = 130
 """128 and the number of SIGINT, as a shell reports it."""

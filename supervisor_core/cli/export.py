@@ -14,19 +14,19 @@ from typing import Any
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
+from supervisor_core.base.errors import EventsError, SupervisorError
+from supervisor_core.base.log import printable
 from supervisor_core.cli import WrongInput, checked_target, paths, require_system, seconds_option, writing
 from supervisor_core.cli.logdirs import GivenLogdir, GivenRuns, common_directory, given_runs, name_in, no_runs
 from supervisor_core.cli.look import Look, Looking, first_look, looking_at
 from supervisor_core.cli.serving import configure_log
 from supervisor_core.cli.text import progress_bar
-from supervisor_core.errors import EventsError, SupervisorError
 from supervisor_core.history.archive import Archive, Export
 from supervisor_core.history.formats import JsonLines, Parquet
 from supervisor_core.history.rows import CHECKPOINTS, SCALARS, TABLES, rows_of
 from supervisor_core.history.scalars import RunPoints, ScalarColumns, ScalarPass
 from supervisor_core.history.table import FlatTable, HistoryTable
 from supervisor_core.history.table_file import FORMATS, TableFile
-from supervisor_core.log import printable
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.model.words import counted
 from supervisor_core.storage.local import local_path

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from supervisor_core.base.errors import OptionsError
 from supervisor_core.cli import WrongInput, checked_target, paths, seconds_option
 from supervisor_core.cli.logdirs import GivenRuns, given_runs
 from supervisor_core.cli.serving import configure_log, found_or_awaited, on_stop_signal, wait_for, watches_of
-from supervisor_core.errors import OptionsError
 
 if TYPE_CHECKING:
+    from supervisor_core.base.shard import RunShard
     from supervisor_core.metrics.exporter import Exporter
     from supervisor_core.metrics.output_files import OutputFile
     from supervisor_core.metrics.web import Web
-    from supervisor_core.shard import RunShard
 
 DEFAULT_ADDRESS = "127.0.0.1:10988"
 _LOG = logging.getLogger("supervisor_core")
@@ -31,7 +31,7 @@ _ASK_SECS = 0.1
 
 
 def _shard(context: click.Context, parameter: click.Parameter, given: str | None) -> RunShard | None:
-    from supervisor_core.shard import RunShard
+    from supervisor_core.base.shard import RunShard
 
     try:
         return None if given is None else RunShard.parse(given)

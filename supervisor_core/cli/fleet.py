@@ -11,8 +11,8 @@ from typing import TypeVar
 from rich.table import Table
 from rich.text import Text
 
+from supervisor_core.base.log import policy_digest, printable
 from supervisor_core.cli.text import SHOWN_ROWS, UNBOUNDED, Output, moment
-from supervisor_core.log import policy_digest, printable
 from supervisor_core.run.fold.goodput import GIVEN_UP_SECS
 from supervisor_core.run.judge.fleet_report import SUSPECT_FACTOR, SUSPECT_RUNS, FleetReport, Usage
 from supervisor_core.run.model.words import UNKNOWN, count, counted, duration, listed, share

@@ -17,7 +17,7 @@ from itertools import accumulate, islice
 
 import click
 
-from supervisor_core.log import command_line
+from supervisor_core.base.log import command_line
 
 _MOST_ENTRIES = 2_000
 """Of directories that are looked through for a hint."""

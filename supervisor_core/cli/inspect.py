@@ -14,13 +14,13 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from supervisor_core.base.log import printable
 from supervisor_core.cli import hints
 from supervisor_core.cli.logdirs import GivenRuns, given_runs
 from supervisor_core.cli.look import Look, Looking, SeenRun, check_run, first_look, looking_at
 from supervisor_core.cli.overview import overview
 from supervisor_core.cli.text import STATES, UNBOUNDED, Output, by_its_clock, literal
 from supervisor_core.cli.timeline import timeline
-from supervisor_core.log import printable
 from supervisor_core.run.judge.run_json import as_json, plain, run_json
 from supervisor_core.run.model.run import RunState
 from supervisor_core.run.model.snapshot import WatchedRun

@@ -19,9 +19,9 @@ from typing import Any, cast
 import click
 from click.shell_completion import CompletionItem
 
+from supervisor_core.base.log import command_line
+from supervisor_core.base.options import CACHE_VARIABLE
 from supervisor_core.cli import Command, WrongInput, hints
-from supervisor_core.log import command_line
-from supervisor_core.options import CACHE_VARIABLE
 from supervisor_core.storage.local import local_path
 
 _PATTERN = re.compile(r"[*?[]")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from supervisor_core.base.errors import SupervisorError
 from supervisor_core.cli import WrongInput
 from supervisor_core.cli.logdirs import GivenLogdir, GivenRuns, common_directory, name_in, no_runs
 from supervisor_core.cli.text import runs_bar
-from supervisor_core.errors import SupervisorError
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.findings import Standing, findings, standing
 from supervisor_core.run.model.run import Run

@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from supervisor_core.clock import utc_text
-from supervisor_core.log import printable
+from supervisor_core.base.clock import utc_text
+from supervisor_core.base.log import printable
 from supervisor_core.run.judge.run_json import plain
 
 OPENING, CLOSING = "⟦", "⟧"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from supervisor_core.base.install import DISTRIBUTION, install_command
 from supervisor_core.cli import WrongInput
 from supervisor_core.cli.inspect import run_object
 from supervisor_core.cli.logdirs import GivenRuns, given_runs
@@ -28,7 +29,6 @@ from supervisor_core.cli.overview import counts, reason, worst_first
 from supervisor_core.cli.stacks import stacks_object
 from supervisor_core.cli.text import advice_text, by_its_clock, nonfinite_lines
 from supervisor_core.events.columns import ColumnStore, read_columns
-from supervisor_core.install import DISTRIBUTION, install_command
 from supervisor_core.run.fold.scalar_summary import scalar_summary
 from supervisor_core.run.fold.segments import Segments
 from supervisor_core.run.fold.thinning import sampled

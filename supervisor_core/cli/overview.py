@@ -17,11 +17,11 @@ from typing import get_args
 from rich.cells import cell_len
 from rich.text import Text
 
+from supervisor_core.base.log import printable
 from supervisor_core.cli.logdirs import shared_parts
 from supervisor_core.cli.look import SeenRun
 from supervisor_core.cli.text import STYLES, by_its_clock, moment, since, state, with_age
 from supervisor_core.events.losses import ACCURACY, LOSS, qualifier
-from supervisor_core.log import printable
 from supervisor_core.run.judge.finding import SEVERITIES, Finding
 from supervisor_core.run.judge.findings import Standing
 from supervisor_core.run.model.run import LIVE, Run

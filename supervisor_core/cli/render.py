@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from supervisor_core import __version__
+from supervisor_core.base.log import printable
+from supervisor_core.base.shard import MAX_SHARDS
 from supervisor_core.cli import Duration, WrongInput, by_option, writing
 from supervisor_core.cli.logdirs import logdirs, one_logdir
-from supervisor_core.log import printable
 from supervisor_core.run.model.thresholds import DEFAULT_RUNBOOK_BASE, KUBERNETES_RUN_LABELS, Thresholds, duration
-from supervisor_core.shard import MAX_SHARDS
 from supervisor_core.storage.local import LOCAL
 
 if TYPE_CHECKING:

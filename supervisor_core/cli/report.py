@@ -16,15 +16,15 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 import click
 from rich.progress import SpinnerColumn, TextColumn
 
+from supervisor_core.base.errors import SupervisorError
+from supervisor_core.base.log import printable
 from supervisor_core.cli import WrongInput, checked_target, hints, paths, writing
 from supervisor_core.cli.fleet import fleet_page, show
 from supervisor_core.cli.logdirs import GivenRuns, given_runs
 from supervisor_core.cli.look import Look, check_run, first_look, looking_at
 from supervisor_core.cli.render import checked_address
 from supervisor_core.cli.text import progress_bar
-from supervisor_core.errors import SupervisorError
 from supervisor_core.history.notebook import report_page
-from supervisor_core.log import printable
 from supervisor_core.run.judge import run_json
 from supervisor_core.run.judge.fleet_report import GROUPS, AlertRoute, fleet_report
 from supervisor_core.run.judge.run_json import plain

@@ -12,16 +12,16 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from supervisor_core.base.errors import EventsError
+from supervisor_core.base.log import printable, printable_lines
+from supervisor_core.base.systems import IS_WINDOWS
 from supervisor_core.cli import WrongInput
 from supervisor_core.cli.logdirs import GivenLogdir, GivenRuns, NoSuchLogdir, find_logdir
-from supervisor_core.errors import EventsError
-from supervisor_core.log import printable, printable_lines
 from supervisor_core.storage.local import local_path
-from supervisor_core.systems import IS_WINDOWS
 
 if TYPE_CHECKING:
+    from supervisor_core.base.shard import RunShard
     from supervisor_core.run.watch.logdir_watch import LogdirWatch
-    from supervisor_core.shard import RunShard
 
 _LOG = logging.getLogger("supervisor_core")
 

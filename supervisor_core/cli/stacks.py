@@ -15,12 +15,12 @@ import click
 from rich.progress import TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from supervisor_core.base.log import command_line, printable
 from supervisor_core.cli import WrongInput, require_system, seconds_option
 from supervisor_core.cli import rank_stacks as ranks
 from supervisor_core.cli.logdirs import NoSuchLogdir, expanded, find_logdir, logdirs
 from supervisor_core.cli.text import Output, progress_bar
 from supervisor_core.engine.timeouts import FLOOR_SECS
-from supervisor_core.log import command_line, printable
 from supervisor_core.process.identity import boot_id, is_running
 from supervisor_core.process.outside import OutsideStacks, ThreadState, outside_stacks, thread_states
 from supervisor_core.process.progress_page import PageReading, page_of_session, read_page

@@ -16,9 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.log import printable
 from supervisor_core.events.losses import LOSS
-from supervisor_core.log import printable
 from supervisor_core.run.judge.finding import Finding, Severity
 from supervisor_core.run.model.run import Advice, Restart, Run, RunState, Session
 from supervisor_core.run.model.words import DAY_SECS, UNKNOWN, count, counted, duration, in_a_line, share

@@ -10,6 +10,7 @@ from textwrap import wrap
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from supervisor_core.base.log import printable
 from supervisor_core.checkpoint.names import last_part, step_in_name
 from supervisor_core.cli.overview import number
 from supervisor_core.cli.text import (
@@ -33,7 +34,6 @@ from supervisor_core.cli.text import (
 )
 from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.telemetry import WorkerState
-from supervisor_core.log import printable
 from supervisor_core.process.stacks import MAIN_THREAD, user_line
 from supervisor_core.run.fold.goodput import COMPLETED
 from supervisor_core.run.judge.cluster import place_text

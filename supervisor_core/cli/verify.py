@@ -13,6 +13,8 @@ from typing import Any, Literal
 import click
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError, EventsError, NoUsableCheckpointError
+from supervisor_core.base.log import error_text
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.names import step_in_name
 from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, Kind, Skipped, newest_usable
@@ -31,10 +33,8 @@ from supervisor_core.cli.logdirs import (
     no_runs,
 )
 from supervisor_core.cli.text import OnProgress, Output, bold, literal, progress_bar, runs_bar
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError, EventsError, NoUsableCheckpointError
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.events.index import LogdirIndex
-from supervisor_core.log import error_text
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import filesystem_for, local_path, source_of
 

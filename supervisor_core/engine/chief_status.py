@@ -10,8 +10,8 @@ import logging
 import os
 from collections.abc import Callable
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock, utc_text
-from supervisor_core.errors import RunFinishedError
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, utc_text
+from supervisor_core.base.errors import RunFinishedError
 from supervisor_core.run.watch.liveness import LivenessRecord, read_chief
 
 _LOG = logging.getLogger("supervisor_core")

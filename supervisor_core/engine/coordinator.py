@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import NamedTuple
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.signal_safe_event import SignalSafeEvent
 
 logger = logging.getLogger("supervisor_core")

@@ -13,7 +13,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 
 
 @dataclass(frozen=True)

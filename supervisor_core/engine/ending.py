@@ -26,7 +26,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from supervisor_core.clock import Clock
+from supervisor_core.base.clock import Clock
+from supervisor_core.base.errors import (
+    EventsWriteError,
+    LogdirInUseError,
+    SaveFailedError,
+    StalledError,
+    WaitTimeoutError,
+)
+from supervisor_core.base.options import Options
 from supervisor_core.engine import open_sessions
 from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.deadline import Deadline
@@ -36,9 +44,7 @@ from supervisor_core.engine.saving import Checkpoints, loss_text
 from supervisor_core.engine.session_state import SessionState, StopReason
 from supervisor_core.engine.signal_watch import drop_lost_terminal
 from supervisor_core.engine.stop_signals import AGAIN_SECS, StopSignals
-from supervisor_core.errors import EventsWriteError, LogdirInUseError, SaveFailedError, StalledError, WaitTimeoutError
 from supervisor_core.events.telemetry import Trigger
-from supervisor_core.options import Options
 from supervisor_core.process.stacks import MAIN_THREAD, location, python_stacks, user_line, whereabouts
 
 _LOG = logging.getLogger("supervisor_core")

@@ -14,19 +14,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from supervisor_core.address import parse_address
+from supervisor_core.base.address import parse_address
+from supervisor_core.base.clock import Clock, boot_secs
+from supervisor_core.base.errors import SaveFailedError
+from supervisor_core.base.install import DISTRIBUTION
+from supervisor_core.base.log import error_text
+from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.lease_file import is_same
 from supervisor_core.checkpoint.session_history import SessionHistory
-from supervisor_core.clock import Clock, boot_secs
 from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.monitor import SessionIdentity
 from supervisor_core.engine.placement import labels_of_session
 from supervisor_core.engine.recorder import MOST_BEAT_SECS
-from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.telemetry import DeathRecord, SessionRecord
-from supervisor_core.install import DISTRIBUTION
-from supervisor_core.log import error_text
-from supervisor_core.options import Options
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import PageReading, pages_in, remove_oldest
 from supervisor_core.process.runtime_directory import VARIABLE, private_directories, private_directory

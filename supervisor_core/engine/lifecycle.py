@@ -7,8 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import LogdirInUseError, OptionsError
+from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.recovery import Skipped
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine import open_sessions
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.deadline import StopDeadline
@@ -18,10 +20,8 @@ from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.session_state import SessionState
 from supervisor_core.engine.timeouts import stop_timeout
-from supervisor_core.errors import LogdirInUseError, OptionsError
 from supervisor_core.events.notice_record import Severity
 from supervisor_core.events.telemetry import ServiceInterval, SkippedCheckpoint
-from supervisor_core.options import Options
 
 if TYPE_CHECKING:
     from supervisor_core.notify.callable import EventCalls

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import LogdirInUseError, SupervisorError
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.progress import ProgressSnapshot
-from supervisor_core.errors import LogdirInUseError, SupervisorError
 from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.place import Place
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecord, StopRecord

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs
+from supervisor_core.base.options import Options
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.pace_watch import PaceWatch
@@ -40,7 +41,6 @@ from supervisor_core.events.telemetry import (
     WorkerStatus,
     rounded,
 )
-from supervisor_core.options import Options
 from supervisor_core.run.fold.advice import FAILURES, Costs
 from supervisor_core.run.fold.recomputed import checked
 from supervisor_core.run.judge.cluster import name_of_chief, ranks_of, shared_timeout
@@ -64,7 +64,7 @@ class SessionIdentity:
     record: SessionRecord
     """As it is known by now: what was restored follows once the session is ready."""
     started_boot_secs: float | None = None
-    """The same time by `supervisor_core.clock.boot_secs`; None if unknown."""
+    """The same time by `supervisor_core.base.clock.boot_secs`; None if unknown."""
     earlier_costs: Costs | None = field(default_factory=Costs)
     """Costs of saves and steps in the run's earlier sessions; None if unknown."""
     restarts: Mapping[str, int] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from queue import SimpleQueue
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.progress import ProgressSnapshot
 from supervisor_core.events.notice_record import NoticeRecord, Severity
 from supervisor_core.run.fold.notices import notice_key

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.retry import OWN_RANDOM
 from supervisor_core.events.place import Pace
 from supervisor_core.process.collectives import waits_in

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from supervisor_core.base.errors import OptionsError
+from supervisor_core.base.log import printable
+from supervisor_core.base.options import Options
+from supervisor_core.base.session_labels import MAX_LABELS, MAX_VALUE_CHARS, VARIABLE, parsed
 from supervisor_core.engine.tf_config import EVALUATOR_JOB, task_from_environment
-from supervisor_core.errors import OptionsError
-from supervisor_core.log import printable
-from supervisor_core.options import Options
-from supervisor_core.session_labels import MAX_LABELS, MAX_VALUE_CHARS, VARIABLE, parsed
 
 _LOG = logging.getLogger("supervisor_core")
 

@@ -37,9 +37,9 @@ from itertools import chain
 from operator import sub
 from typing import Literal
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs, main_thread_secs
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs, main_thread_secs
+from supervisor_core.base.options import Options
 from supervisor_core.engine.timeouts import LEAST_PAUSE_SECS, HangTimeouts
-from supervisor_core.options import Options
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.run.model.distribution import STEP_BOUNDS, Distribution, Histogram

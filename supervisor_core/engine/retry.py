@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from supervisor_core.clock import Clock
-from supervisor_core.errors import DamagedCheckpointError, EventsWriteError
+from supervisor_core.base.clock import Clock
+from supervisor_core.base.errors import DamagedCheckpointError, EventsWriteError
 from supervisor_core.run.model.thresholds import Thresholds
 
 _OWN_MISTAKES = frozenset({errno.EBADF, errno.EFAULT, errno.EISDIR, errno.ENAMETOOLONG})

@@ -11,15 +11,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from supervisor_core.clock import Clock
+from supervisor_core.base.clock import Clock
+from supervisor_core.base.errors import SaveFailedError
+from supervisor_core.base.options import Options
+from supervisor_core.base.wire import delimited
 from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.retry import Backoff, is_outside_fault
 from supervisor_core.engine.session_recorder import SessionRecorder
-from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.telemetry import CheckpointRecord, Trigger
-from supervisor_core.options import Options
-from supervisor_core.wire import delimited
 
 _LOG = logging.getLogger("supervisor_core")
 _PAUSE = threading.Event()  # never set

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any, Literal, Protocol, TypeVar
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import ServiceError
 from supervisor_core.engine.coordinator import Coordinator, text_of
 from supervisor_core.engine.retry import Backoff
-from supervisor_core.errors import ServiceError
 from supervisor_core.events.telemetry import ThreadStatus
 
 

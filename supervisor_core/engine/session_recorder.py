@@ -14,12 +14,14 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, replace
 from typing import Any
 
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs
+from supervisor_core.base.errors import LogdirInUseError, StalledError
+from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.lease_file import COSTS, is_covered, is_same
 from supervisor_core.checkpoint.ledger import newest_attempt
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.session_history import SessionHistory
-from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.engine.checkpoint_stats import CheckpointStats, costs_before, log_save
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.environment import (
@@ -45,12 +47,10 @@ from supervisor_core.engine.stall_stacks import StallStacks
 from supervisor_core.engine.stalls import RECORD_SECS, StallResponse, longest_end
 from supervisor_core.engine.timeouts import HangTimeouts, stop_timeout
 from supervisor_core.engine.worker_registry import WorkerRegistry, read_interval_secs
-from supervisor_core.errors import LogdirInUseError, StalledError
 from supervisor_core.events.events_file import guard_directory
 from supervisor_core.events.place import Place
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import CheckpointRecord, DeathRecord, RecoveryRecord, StopRecord
-from supervisor_core.options import Options
 from supervisor_core.process.outside import allow_tracer
 from supervisor_core.process.progress_page import PageReading, page_in, remove_page
 from supervisor_core.run.model.run import STATE_OF_OUTCOME

@@ -20,7 +20,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.signal_safe_event import SignalSafeEvent
 from supervisor_core.process.identity import signal_masks
 

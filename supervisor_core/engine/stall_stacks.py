@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.errors import SupervisorError
-from supervisor_core.log import printable
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import SupervisorError
+from supervisor_core.base.log import printable
 from supervisor_core.process.dead_man import DeadManTimer
 from supervisor_core.process.stacks import Stacks
 from supervisor_core.process.stacks_file import StacksFile, StacksLook, look_text, stacks_path

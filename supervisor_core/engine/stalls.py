@@ -40,16 +40,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock, main_thread_secs
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, main_thread_secs
+from supervisor_core.base.errors import StalledError
+from supervisor_core.base.options import HangAction, Options
 from supervisor_core.engine.blocking_call import BlockingCall
 from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.progress import ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetrySink
 from supervisor_core.engine.timeouts import FLOOR_SECS, TIMES_LONGEST, first_hang_timeouts, given_hang_timeouts
-from supervisor_core.errors import StalledError
 from supervisor_core.events.place import Place, place_of
 from supervisor_core.events.telemetry import Acted, StallRecord, ThreadStatus
-from supervisor_core.options import HangAction, Options
 from supervisor_core.process.collectives import digest
 from supervisor_core.process.stacks import (
     MAIN_THREAD,

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from threading import get_ident
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.signal_safe_event import SignalSafeEvent
 
 

@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-from supervisor_core.clock import Clock
+from supervisor_core.base.clock import Clock
+from supervisor_core.base.options import Options
 from supervisor_core.engine.blocking_call import BlockingCall
 from supervisor_core.engine.deadline import JOIN_SECS, ExitTimer
 from supervisor_core.engine.saving import Checkpoints
 from supervisor_core.engine.session_state import SessionState
 from supervisor_core.engine.signal_watch import SignalWatch
-from supervisor_core.options import Options
 
 _LOG = logging.getLogger("supervisor_core")
 _PAUSE = threading.Event()  # never set

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from supervisor_core.errors import OptionsError
+from supervisor_core.base.errors import OptionsError
 
 TF_CONFIG_VARIABLE = "TF_CONFIG"
 """Set by Kubernetes' TFJob and others."""

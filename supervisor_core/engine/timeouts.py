@@ -26,8 +26,8 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 
-from supervisor_core.errors import OptionsError
-from supervisor_core.options import HANG_TIMEOUT_SECS, STOP_TIMEOUT_SECS, Options
+from supervisor_core.base.errors import OptionsError
+from supervisor_core.base.options import HANG_TIMEOUT_SECS, STOP_TIMEOUT_SECS, Options
 
 HANG_TIMEOUT_VARIABLE = "SUPERVISOR_HANG_TIMEOUT_SECS"
 """Environment variable: the hang timeout, as a number in `Options.hang_timeout_secs`, unless the options have one."""
@@ -156,7 +156,7 @@ class HangTimeouts:
         """Return the hang timeout of a phase in seconds; None if it cannot hang.
 
         Args:
-            phase: one of `supervisor_core.options.PHASES`.
+            phase: one of `supervisor_core.base.options.PHASES`.
             steps: steps done by the session.
             is_held: whether something outside this thread may keep training waiting (a save that it waits for, other
                 processes of the cluster): a learned hang timeout is not below the default then.

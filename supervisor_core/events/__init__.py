@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from supervisor_core.base.lazy import lazy_names
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.writer import EventsWriter
-from supervisor_core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from supervisor_core.events.chunk import Chunk, SessionMark, TelemetryMark

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
 from supervisor_core.events.chunk import Chunk, Mark, Points, Problem, SessionMark, TelemetryMark
 from supervisor_core.events.hparams import HParam
 from supervisor_core.events.payload import Decoded

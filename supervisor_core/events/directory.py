@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk_builder import created_at
 from supervisor_core.storage.filesystem import DirectoryEntry, FileStatus, ReadFilesystem
 from supervisor_core.storage.local import join, source_of

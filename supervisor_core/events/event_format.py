@@ -39,9 +39,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from supervisor_core import checksum, wire
+from supervisor_core.base import checksum, wire
+from supervisor_core.base.wire import delimited, encode_varint, fields
 from supervisor_core.events.losses import LOSS, NewestLosses
-from supervisor_core.wire import delimited, encode_varint, fields
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4

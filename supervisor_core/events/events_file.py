@@ -25,12 +25,12 @@ import os
 import socket
 from collections.abc import Callable
 
-from supervisor_core.clock import Clock
+from supervisor_core.base.clock import Clock
+from supervisor_core.base.systems import after_fork_in_child
 from supervisor_core.events import event_format
 from supervisor_core.events.event_format import Batch
 from supervisor_core.storage.filesystem import AppendFile, Filesystem
 from supervisor_core.storage.local import join
-from supervisor_core.systems import after_fork_in_child
 
 _LOG = logging.getLogger("supervisor_core")
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from supervisor_core import wire
-from supervisor_core.errors import EventsWriteError, WaitTimeoutError, WriterClosedError
+from supervisor_core.base import wire
+from supervisor_core.base.errors import EventsWriteError, WaitTimeoutError, WriterClosedError
 from supervisor_core.events import event_format, writer
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.storage.local import append_filesystem_for, join

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import struct
 
-from supervisor_core.wire import DELIMITED, FIXED64, VARINT, Bytes, cut, fields, read_varint
+from supervisor_core.base.wire import DELIMITED, FIXED64, VARINT, Bytes, cut, fields, read_varint
 
 HParam = str | float | bool
 """The value of a hyperparameter. Whole numbers are floats, too: the format has no others."""

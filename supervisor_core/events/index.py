@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.shard import RunShard
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.directory import Directory, DirectoryTree, is_events_file
 from supervisor_core.events.reader import EventsFileReader, ReaderPosition
-from supervisor_core.shard import RunShard
 from supervisor_core.storage.filesystem import ReadFilesystem
 from supervisor_core.storage.local import join, source_of
 from supervisor_core.storage.remote_source import Range, RemoteSource

@@ -84,8 +84,8 @@ class NewestLosses:
         """Note the losses in a serialized ``Event``. One that cannot be decoded has none."""
         if b"oss" not in event and b"OSS" not in event:
             return
+        from supervisor_core.base.wire import DamagedError
         from supervisor_core.events.payload import decode
-        from supervisor_core.wire import DamagedError
 
         try:
             scalars = decode(event, 0, len(event)).scalars

@@ -30,10 +30,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from supervisor_core.events.chunk import SessionStatus
-from supervisor_core.events.hparams import HPARAMS_PLUGIN, HPARAMS_TAG, HParam, hparams_of
-from supervisor_core.events.telemetry import MAX_BYTES, PLUGIN_NAME, TAG_PREFIX
-from supervisor_core.wire import (
+from supervisor_core.base.wire import (
     DELIMITED,
     FIXED32,
     FIXED64,
@@ -45,6 +42,9 @@ from supervisor_core.wire import (
     read_varint,
     signed,
 )
+from supervisor_core.events.chunk import SessionStatus
+from supervisor_core.events.hparams import HPARAMS_PLUGIN, HPARAMS_TAG, HParam, hparams_of
+from supervisor_core.events.telemetry import MAX_BYTES, PLUGIN_NAME, TAG_PREFIX
 
 _DOUBLE = struct.Struct("<d")
 _FLOAT = struct.Struct("<f")

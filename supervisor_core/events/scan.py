@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from supervisor_core import checksum
+from supervisor_core.base import checksum
+from supervisor_core.base.wire import DamagedError
 from supervisor_core.events.chunk import Problem
 from supervisor_core.events.chunk_builder import ChunkBuilder
 from supervisor_core.events.event_format import FOOTER_BYTES, HEADER_BYTES, header, mask
 from supervisor_core.events.payload import MAX_PARSED_BYTES, Decoded, decode
 from supervisor_core.events.vector_decode import FEWEST, VectorDecoder, VectorScan, header_crcs
 from supervisor_core.storage.filesystem import FIRST_BYTES, ReadFile
-from supervisor_core.wire import DamagedError
 
 LARGE_BYTES = 64 * 1024
 """Larger payloads are decoded in place, and fetched only where they hold something wanted."""

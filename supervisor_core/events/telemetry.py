@@ -21,7 +21,9 @@ from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
 from msgspec import Meta
 
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
+from supervisor_core.base.session_labels import MAX_LABELS, MAX_NAME_CHARS, MAX_VALUE_CHARS
+from supervisor_core.base.wire import delimited
 from supervisor_core.events.notice_record import NoticeRecord as NoticeRecord
 from supervisor_core.events.place import MAX_LOCATION_CHARS, Pace
 from supervisor_core.events.place import WorkerState as WorkerState
@@ -29,8 +31,6 @@ from supervisor_core.events.place import WorkerStatus as WorkerStatus
 from supervisor_core.events.record_fields import Failure, Name, Number, Text, Whole, decode
 from supervisor_core.events.resume_record import AboutResume
 from supervisor_core.process.stacks import Activity
-from supervisor_core.session_labels import MAX_LABELS, MAX_NAME_CHARS, MAX_VALUE_CHARS
-from supervisor_core.wire import delimited
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 4 << 20

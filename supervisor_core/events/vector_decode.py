@@ -24,10 +24,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from supervisor_core import checksum
+from supervisor_core.base import checksum
+from supervisor_core.base.wire import DamagedError
 from supervisor_core.events.event_format import FOOTER_BYTES, HEADER_BYTES, MASK_DELTA, header
 from supervisor_core.events.payload import Decoded, decode
-from supervisor_core.wire import DamagedError
 
 Int64Array = NDArray[np.int64]
 

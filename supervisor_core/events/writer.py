@@ -14,8 +14,9 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.errors import EventsError, EventsWriteError, WaitTimeoutError
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import EventsError, EventsWriteError, WaitTimeoutError
+from supervisor_core.base.systems import after_fork_in_child
 from supervisor_core.events.event_format import FIELDS, STEP_MAX, STEP_MIN, SUMMARY_ONCE, WHOLE_EVENT, PayloadKind
 from supervisor_core.events.events_file import EventsFile
 from supervisor_core.events.losses import NewestLosses
@@ -23,7 +24,6 @@ from supervisor_core.events.writer_thread import MAX_BYTES, EventQueue, WriteReq
 from supervisor_core.storage.directory import why_unwritable
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import absolute, append_filesystem_for, local_path
-from supervisor_core.systems import after_fork_in_child
 
 _LOG = logging.getLogger("supervisor_core")
 

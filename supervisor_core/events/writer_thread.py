@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from supervisor_core.errors import EventsWriteError, LogdirInUseError, WaitTimeoutError, WriterClosedError
+from supervisor_core.base.errors import EventsWriteError, LogdirInUseError, WaitTimeoutError, WriterClosedError
 from supervisor_core.events.event_format import Batch, BatchEncoder, Item
 from supervisor_core.events.events_file import EventsFile, SyncError, counted
 from supervisor_core.events.losses import NewestLosses

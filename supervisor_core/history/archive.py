@@ -18,7 +18,8 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
+from supervisor_core.base.systems import CLOSE_ON_EXEC, NO_FOLLOW, user_id
 from supervisor_core.history.formats import FileFormat, encode
 from supervisor_core.history.rows import TABLES, rows_of
 from supervisor_core.history.table import HistoryTable, Row, day_of
@@ -26,7 +27,6 @@ from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.storage.opening import open_unlinked
-from supervisor_core.systems import CLOSE_ON_EXEC, NO_FOLLOW, user_id
 
 _DAY_MICROS = 86_400_000_000
 MOST_ROWS = 100_000

@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
+from supervisor_core.base.install import PYARROW, pip_install
 from supervisor_core.history.table import FlatTable, HistoryColumn, HistoryTable, Row, iso_of, micros_of, stored
-from supervisor_core.install import PYARROW, pip_install
 
 _ROWS_A_PIECE = 10_000
 _ROWS_A_GROUP = 1 << 17

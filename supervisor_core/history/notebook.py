@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from supervisor_core.errors import EventsError, SupervisorError
+from supervisor_core.base.errors import EventsError, SupervisorError
+from supervisor_core.base.install import DISTRIBUTION
+from supervisor_core.base.log import html_text
 from supervisor_core.history.table import iso_of, stored
-from supervisor_core.install import DISTRIBUTION
-from supervisor_core.log import html_text
 from supervisor_core.run.judge.comparison import compared
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.findings import findings

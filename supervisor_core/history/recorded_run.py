@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
 from supervisor_core.events.columns import Columns, ColumnStore, read_columns
 from supervisor_core.events.directory import DirectoryTree, is_events_file
 from supervisor_core.events.hparams import HParam

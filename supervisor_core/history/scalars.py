@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
-from supervisor_core.errors import EventsError
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs
+from supervisor_core.base.errors import EventsError
 from supervisor_core.events.chunk import Chunk, Points
 from supervisor_core.events.columns import Columns
 from supervisor_core.events.index import LogdirIndex, RunIndex

@@ -13,12 +13,12 @@ from itertools import islice
 from types import TracebackType
 from typing import BinaryIO
 
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
+from supervisor_core.base.systems import user_id
 from supervisor_core.history.formats import ColumnData, Csv, JsonLines, Parquet, Writer
 from supervisor_core.history.table import FlatTable, Row
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.storage.opening import open_own
-from supervisor_core.systems import user_id
 
 FORMATS: dict[str, Callable[[], Parquet | Csv | JsonLines]] = {
     ".parquet": lambda: Parquet("name a file that ends in .csv or .jsonl"),

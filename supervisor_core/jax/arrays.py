@@ -20,11 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
+from supervisor_core.base.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.checkpoint import contents, orbax_metadata
 from supervisor_core.checkpoint.manifest import SPARSE_BYTES, SPARSE_RATIO
 from supervisor_core.checkpoint.safetensors_file import Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.jax.shards import Sharded, Stored, is_key
 from supervisor_core.training.tree import array_with_nan
 

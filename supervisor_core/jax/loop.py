@@ -11,8 +11,9 @@ from typing import Any
 
 import jax
 
+from supervisor_core.base.errors import CheckpointError, SaveFailedError
+from supervisor_core.base.options import Options
 from supervisor_core.engine.loop_exit import LoopExit, loop_exit
-from supervisor_core.errors import CheckpointError, SaveFailedError
 from supervisor_core.jax.arrays import (
     JaxArrays,
     arrays_of,
@@ -25,7 +26,6 @@ from supervisor_core.jax.arrays import (
 )
 from supervisor_core.jax.ranks import JaxRanksState, present_ranks
 from supervisor_core.jax.shards import ShardedArrays, sharded_in, write_pieces
-from supervisor_core.options import Options
 from supervisor_core.training.distributed_run import DistributedRun
 from supervisor_core.training.in_loop import InLoop
 from supervisor_core.training.objects import Access, access

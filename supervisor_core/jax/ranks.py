@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import jax
 
-from supervisor_core.errors import RanksError
+from supervisor_core.base.errors import RanksError
 from supervisor_core.training.ranks import LEAVE_SECS, TIMEOUT, Ranks, RanksState
 
 PREFIX = "tb-supervisor"

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.checkpoint import array_pieces, safetensors_file
 from supervisor_core.checkpoint.array_pieces import FOLDER, Piece
 from supervisor_core.checkpoint.safetensors_file import ArrayBytes, Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.training.ranks import Ranks
 from supervisor_core.training.tree import mapped, path_below

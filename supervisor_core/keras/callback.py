@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from supervisor_core.base.options import Options
 from supervisor_core.keras.fit_call import FitCall, fit_call
 from supervisor_core.keras.state import (
     FitPosition,
@@ -23,7 +24,6 @@ from supervisor_core.keras.state import (
     sync,
     watched,
 )
-from supervisor_core.options import Options
 from supervisor_core.training import random_state
 from supervisor_core.training.in_loop import FitSessions, last_of_epoch
 from supervisor_core.training.position import FitNumber, OfThisFit

@@ -12,7 +12,7 @@ import keras
 import ml_dtypes
 import numpy as np
 
-from supervisor_core.errors import CheckpointError
+from supervisor_core.base.errors import CheckpointError
 from supervisor_core.training import random_state
 from supervisor_core.training.objects import Access, Part, access
 from supervisor_core.training.position import FitNumber

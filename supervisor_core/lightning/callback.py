@@ -17,6 +17,7 @@ from lightning.pytorch.trainer.connectors.signal_connector import _HandlersCompo
 from lightning.pytorch.utilities.exceptions import _TunerExitException
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 
+from supervisor_core.base.options import Options
 from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.lightning.checkpoint import CheckpointFile, EpochMetrics, LightningState, clear_restart, loops_of
 from supervisor_core.lightning.loaders import LoaderStates, Pass, SupervisedLoader, facts_of
@@ -28,7 +29,6 @@ from supervisor_core.lightning.ranks import (
     refuse_optimizer,
     refuse_strategy,
 )
-from supervisor_core.options import Options
 from supervisor_core.torch.ranks import present_ranks
 from supervisor_core.torch.tensors import KINDS, random_sources, structure_of
 from supervisor_core.torch.workers import outlive_signals

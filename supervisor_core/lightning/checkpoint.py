@@ -20,10 +20,15 @@ import torch
 from lightning.pytorch.utilities.migration.utils import _pl_migrate_checkpoint
 from torchmetrics import Metric
 
+from supervisor_core.base.errors import (
+    CheckpointError,
+    DamagedCheckpointError,
+    SupervisorError,
+    UnreadableCheckpointError,
+)
 from supervisor_core.checkpoint import contents, torch_file
 from supervisor_core.checkpoint.safetensors_file import Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError, SupervisorError, UnreadableCheckpointError
 from supervisor_core.torch.tensors import tensor_has_nan
 
 _LOG = logging.getLogger("supervisor_core")

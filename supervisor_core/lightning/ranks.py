@@ -14,7 +14,7 @@ from typing import Any
 
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, XLAStrategy
 
-from supervisor_core.errors import CheckpointError
+from supervisor_core.base.errors import CheckpointError
 from supervisor_core.lightning.checkpoint import LightningState
 from supervisor_core.torch.tensors import model_limits
 from supervisor_core.training.ranks import RanksState

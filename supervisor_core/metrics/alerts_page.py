@@ -8,8 +8,8 @@ from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 
-from supervisor_core.clock import utc_text
-from supervisor_core.log import html_text, policy_digest
+from supervisor_core.base.clock import utc_text
+from supervisor_core.base.log import html_text, policy_digest
 from supervisor_core.metrics.listener import SECURITY_HEADERS
 from supervisor_core.run.judge.finding import Finding
 

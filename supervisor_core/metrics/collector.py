@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric as Family
 from prometheus_client.samples import Sample as FamilySample
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.metrics.metric import Metric, RunMetric, Sample
 from supervisor_core.metrics.render import label_text
 from supervisor_core.metrics.table import METRICS, RUN_METRICS, SCRAPE_SUCCESS

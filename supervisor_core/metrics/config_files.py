@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 import yaml
 
+from supervisor_core.base.session_labels import RESERVED
 from supervisor_core.run.judge.finding import KINDS
 from supervisor_core.run.model.thresholds import (
     DEFAULT_RUNBOOK_BASE,
@@ -36,7 +37,6 @@ from supervisor_core.run.model.thresholds import (
     Thresholds,
     duration,
 )
-from supervisor_core.session_labels import RESERVED
 
 Level = Literal["all", "shard", "fleet"]
 """``all``: by one Prometheus that scrapes everything. ``shard``: by each of several; ``fleet``: by what sees the series

@@ -24,8 +24,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.install import DISTRIBUTION
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.install import DISTRIBUTION
+from supervisor_core.base.shard import RunShard
 from supervisor_core.metrics.collector import process_samples
 from supervisor_core.metrics.labels import RunLocation, logdir_labels, run_labels
 from supervisor_core.metrics.metric import Metric, Sample, Stage
@@ -44,7 +45,6 @@ from supervisor_core.run.status import RunStatus
 from supervisor_core.run.watch.copies import CopyMarks
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.run.watch.problem_log import ProblemLog
-from supervisor_core.shard import RunShard
 from supervisor_core.storage.local import join, local_path
 
 _LOG = logging.getLogger("supervisor_core")

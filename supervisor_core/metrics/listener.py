@@ -24,8 +24,8 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
 
-from supervisor_core.address import format_address
-from supervisor_core.log import printable
+from supervisor_core.base.address import format_address
+from supervisor_core.base.log import printable
 
 _LOG = logging.getLogger("supervisor_core")
 

@@ -41,8 +41,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client.core import Metric as Family
 from prometheus_client.samples import Sample as FamilySample
 
-from supervisor_core.install import DISTRIBUTION
-from supervisor_core.log import answer_text, errors_within
+from supervisor_core.base.install import DISTRIBUTION
+from supervisor_core.base.log import answer_text, errors_within
 
 DEFAULT_JOB = "training"
 """The job of what is pushed, where ``OTEL_SERVICE_NAME`` does not say another."""

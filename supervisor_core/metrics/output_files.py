@@ -16,9 +16,9 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from supervisor_core.address import format_address, parse_address
-from supervisor_core.errors import OptionsError
-from supervisor_core.log import error_text
+from supervisor_core.base.address import format_address, parse_address
+from supervisor_core.base.errors import OptionsError
+from supervisor_core.base.log import error_text
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run.model.run import LIVE

@@ -15,11 +15,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from supervisor_core.address import format_address
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.errors import OptionsError
-from supervisor_core.install import install_command
-from supervisor_core.log import error_text
+from supervisor_core.base.address import format_address
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import OptionsError
+from supervisor_core.base.install import install_command
+from supervisor_core.base.log import error_text
 from supervisor_core.run.model.thresholds import PUSH_SECS
 
 if TYPE_CHECKING:

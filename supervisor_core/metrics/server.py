@@ -24,8 +24,9 @@ from weakref import WeakSet
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
-from supervisor_core.address import format_address, parse_address
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.address import format_address, parse_address
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.systems import after_fork_in_child
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.listener import (
     Environ,
@@ -37,7 +38,6 @@ from supervisor_core.metrics.listener import (
     text_response,
 )
 from supervisor_core.metrics.render import choose_encoding, gzip_accepted
-from supervisor_core.systems import after_fork_in_child
 
 _LOG = logging.getLogger("supervisor_core")
 

@@ -6,7 +6,7 @@ of one is how and when it ended, whose it was, and where.
 
 from __future__ import annotations
 
-from supervisor_core.log import printable
+from supervisor_core.base.log import printable
 from supervisor_core.metrics.metric import Stage
 from supervisor_core.run.status import RunStatus
 

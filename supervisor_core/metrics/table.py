@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from supervisor_core.log import printable
+from supervisor_core.base.log import printable
 from supervisor_core.metrics.metric import (
     Metric,
     RunMetric,

@@ -18,7 +18,7 @@ import html
 from collections.abc import Collection
 from dataclasses import replace
 
-from supervisor_core.address import parse_address
+from supervisor_core.base.address import parse_address
 from supervisor_core.metrics.alerts_page import alerts_headers, alerts_page
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.listener import (

@@ -22,8 +22,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from supervisor_core.errors import OptionsError
-from supervisor_core.log import command_line, printable
+from supervisor_core.base.errors import OptionsError
+from supervisor_core.base.log import command_line, printable
 
 _LOG = logging.getLogger("supervisor_core")
 

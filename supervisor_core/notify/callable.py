@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.notify.changes import Changes
 from supervisor_core.notify.event import Event, Topic, event_json
 from supervisor_core.notify.outbox import Outbox

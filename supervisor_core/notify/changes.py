@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from urllib.parse import quote
 
-from supervisor_core.log import printable
+from supervisor_core.base.log import printable
 from supervisor_core.notify import texts
 from supervisor_core.notify.event import Event, Topic, What, event_id
 from supervisor_core.notify.run_changes import (

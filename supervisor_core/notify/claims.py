@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.log import command_line, error_text
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.log import command_line, error_text
+from supervisor_core.base.systems import AS_BYTES, CLOSE_ON_EXEC, NO_FOLLOW, NO_WAIT, user_id
 from supervisor_core.notify.secret import Secret
 from supervisor_core.run.model.words import DAY_SECS
-from supervisor_core.systems import AS_BYTES, CLOSE_ON_EXEC, NO_FOLLOW, NO_WAIT, user_id
 
 STATE_VARIABLE = "XDG_STATE_HOME"
 """Environment variable of the system's own directory for states of this user."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from supervisor_core.clock import utc_text
-from supervisor_core.log import printable
+from supervisor_core.base.clock import utc_text
+from supervisor_core.base.log import printable
 from supervisor_core.notify.event import Event, Topic
 from supervisor_core.run.judge.finding import Severity
 from supervisor_core.run.judge.incidents import LEAST_RUNS, named, place, time_span

@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Collection, Sequence
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.notify.claims import Claims
 from supervisor_core.notify.delivery import Delivery
 from supervisor_core.notify.event import Event, Topic

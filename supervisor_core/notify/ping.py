@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.notify.problem import SendProblem, problem_of
 from supervisor_core.notify.secret import Secret
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from supervisor_core.log import answer_text, errors_within
+from supervisor_core.base.log import answer_text, errors_within
 
 Kind = Literal[
     "no_apprise", "unusable", "name", "refused", "timeout", "certificate", "login", "status", "connection", "rejected",

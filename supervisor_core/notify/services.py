@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from supervisor_core.install import install_command
+from supervisor_core.base.install import install_command
 from supervisor_core.notify.apprise_process import ask
 from supervisor_core.notify.problem import SendProblem
 from supervisor_core.notify.secret import Secret

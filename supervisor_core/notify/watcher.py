@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.run.model.thresholds import Thresholds
 from supervisor_core.run.watch.copies import CopyMarks

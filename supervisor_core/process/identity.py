@@ -8,7 +8,7 @@ import socket
 import time
 from dataclasses import dataclass
 
-from supervisor_core.systems import IS_WINDOWS
+from supervisor_core.base.systems import IS_WINDOWS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from supervisor_core.install import PY_SPY, pip_install
+from supervisor_core.base.install import PY_SPY, pip_install
 from supervisor_core.process.identity import read_kernel
 from supervisor_core.process.stacks import MAIN_THREAD, MAX_FRAMES, Stacks
 

@@ -18,10 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from supervisor_core.clock import SYSTEM_CLOCK, boot_secs
+from supervisor_core.base.clock import SYSTEM_CLOCK, boot_secs
+from supervisor_core.base.systems import after_fork_in_child
 from supervisor_core.process import progress_page as layout
 from supervisor_core.process.identity import boot_id, pid_namespace
-from supervisor_core.systems import after_fork_in_child
 
 _PAGES: weakref.WeakSet[ProgressPage] = weakref.WeakSet()
 
@@ -67,7 +67,7 @@ class ProgressPage:
             pid: its process. Default: this one.
             attempt: the number of the session in its run; 0 where unknown.
             started_at: when the session started, wall time. Default: now.
-            started_boot_secs: the same by `supervisor_core.clock.boot_secs`. Default: now.
+            started_boot_secs: the same by `supervisor_core.base.clock.boot_secs`. Default: now.
             logdir: the run's directory, for whoever finds the page.
 
         Raises:

@@ -16,8 +16,8 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from supervisor_core.log import command_line, error_text
-from supervisor_core.systems import AS_BYTES, CLOSE_ON_EXEC, NO_FOLLOW, NO_WAIT, user_id
+from supervisor_core.base.log import command_line, error_text
+from supervisor_core.base.systems import AS_BYTES, CLOSE_ON_EXEC, NO_FOLLOW, NO_WAIT, user_id
 
 VARIABLE = "SUPERVISOR_RUNTIME_DIR"
 """Environment variable that names the directory; it is created if it is missing."""

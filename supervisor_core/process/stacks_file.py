@@ -27,9 +27,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from supervisor_core.base.systems import CLOSE_ON_EXEC, NO_FOLLOW
 from supervisor_core.process.runtime_directory import read_regular
 from supervisor_core.process.stacks import MAIN_THREAD, MAX_FRAMES, Stacks
-from supervisor_core.systems import CLOSE_ON_EXEC, NO_FOLLOW
 
 SUFFIX = ".stacks"
 MAGIC = "supervisor stacks 1"

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from supervisor_core.clock import SYSTEM_CLOCK, boot_secs
-from supervisor_core.options import HANG_TIMEOUT_SECS
+from supervisor_core.base.clock import SYSTEM_CLOCK, boot_secs
+from supervisor_core.base.options import HANG_TIMEOUT_SECS
 from supervisor_core.process.identity import is_stopped, stat_fields
 from supervisor_core.process.progress_page import PageReading, pages_in
 from supervisor_core.process.runtime_directory import private_directories
@@ -138,7 +138,7 @@ class HangWatch:
         self.readings: dict[str, PageReading] = {}
         """The newest reading of each session of this launch, by its id."""
         self.alive_at_boot: dict[str, float] = {}
-        """When the process of each was last seen to run, by `supervisor_core.clock.boot_secs`."""
+        """When the process of each was last seen to run, by `supervisor_core.base.clock.boot_secs`."""
 
     def write_changes(self) -> list[str]:
         """Return what has changed since the last call in what the program can write: what a launch does, in words."""

@@ -19,12 +19,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
+from supervisor_core.base.clock import SystemClock
+from supervisor_core.base.errors import SupervisorError
+from supervisor_core.base.log import error_text
 from supervisor_core.checkpoint.lease_file import is_same
-from supervisor_core.clock import SystemClock
-from supervisor_core.errors import SupervisorError
 from supervisor_core.events.telemetry import MAX_STDERR_CHARS, DeathRecord, LaunchRecord, StallRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
-from supervisor_core.log import error_text
 from supervisor_core.process.progress_page import remove_page
 from supervisor_core.restarter.failure import signal_name
 from supervisor_core.restarter.launch import Death, LaunchFacts

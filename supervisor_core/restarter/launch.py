@@ -7,9 +7,9 @@ import logging
 from dataclasses import dataclass, field
 from typing import Literal
 
+from supervisor_core.base.options import STOP_TIMEOUT_SECS
 from supervisor_core.events.telemetry import DeathRecord
 from supervisor_core.notify.settings import NotifySettings
-from supervisor_core.options import STOP_TIMEOUT_SECS
 from supervisor_core.process.progress_page import PageReading
 from supervisor_core.restarter.failure import signal_name
 from supervisor_core.restarter.hang import Hang

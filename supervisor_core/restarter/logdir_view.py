@@ -20,14 +20,14 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import CheckpointError
+from supervisor_core.base.log import error_text
 from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
 from supervisor_core.checkpoint.manifest import NAME as MANIFEST
 from supervisor_core.checkpoint.recovery import Kind, newest_usable
 from supervisor_core.checkpoint.search import find_stores
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.errors import CheckpointError
 from supervisor_core.events.record_fields import Number, read_strictly
-from supervisor_core.log import error_text
 from supervisor_core.restarter.hang import EventsSeen
 from supervisor_core.restarter.policy import RestartState
 from supervisor_core.run.fold.file_fold import RESTARTER_SUFFIX

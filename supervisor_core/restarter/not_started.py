@@ -11,7 +11,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice
 
-from supervisor_core.log import command_line
+from supervisor_core.base.log import command_line
 
 MOST_BYTES = 4096
 """Of a program's file: Linux reads its first 256 for the interpreter's name."""

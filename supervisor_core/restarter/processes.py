@@ -64,7 +64,7 @@ class Process:
 
 def command_text(command: Sequence[str]) -> str:
     """Return a command as a shell takes it, cut to 200 characters."""
-    from supervisor_core.log import command_line
+    from supervisor_core.base.log import command_line
 
     text = command_line(*command)
     return text if len(text) <= 200 else text[:197] + "..."

@@ -20,7 +20,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from supervisor_core.log import command_line
+from supervisor_core.base.log import command_line
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.outside import find_py_spy, no_py_spy
 from supervisor_core.restarter.failure import cause_of, failure_of, has_lost_another

@@ -19,12 +19,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Generic, TypeVar
 
-from supervisor_core.clock import SYSTEM_CLOCK, boot_secs
+from supervisor_core.base.clock import SYSTEM_CLOCK, boot_secs
+from supervisor_core.base.log import error_text
+from supervisor_core.base.options import HANG_TIMEOUT_SECS
 from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_VARIABLE
 from supervisor_core.events.telemetry import StallRecord
-from supervisor_core.log import error_text
 from supervisor_core.notify.secret import without_secrets
-from supervisor_core.options import HANG_TIMEOUT_SECS
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.process.runtime_directory import private_directory

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
-from supervisor_core.log import error_text
+from supervisor_core.base.log import error_text
 from supervisor_core.notify.secret import without_secrets
 from supervisor_core.notify.settings import GATHER_SECS, NotifySettings
 from supervisor_core.notify.watcher import INTERVAL_SECS

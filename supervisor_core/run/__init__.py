@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from supervisor_core.lazy import lazy_names
+from supervisor_core.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from supervisor_core.run.fold.run_fold import RunFold

@@ -8,7 +8,7 @@ import stat
 import uuid
 from contextlib import suppress
 
-from supervisor_core.systems import AS_BYTES, CLOSE_ON_EXEC, user_id, user_name
+from supervisor_core.base.systems import AS_BYTES, CLOSE_ON_EXEC, user_id, user_name
 
 _LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG)
 RENAMED = "was renamed to"

@@ -15,11 +15,11 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 
+from supervisor_core.base.systems import AS_BYTES, CLOSE_ON_EXEC, IS_WINDOWS, read_at
 from supervisor_core.storage import trees
 from supervisor_core.storage.directory import moved_text, new_file_in, path_now
 from supervisor_core.storage.filesystem import Check, DirectoryEntry, Filesystem, Reader, ReadFilesystem, unguarded
 from supervisor_core.storage.opening import OPEN_FLAGS, open_regular, open_unlinked, read_whole
-from supervisor_core.systems import AS_BYTES, CLOSE_ON_EXEC, IS_WINDOWS, read_at
 
 _LOG = logging.getLogger("supervisor_core")
 

@@ -12,7 +12,7 @@ import os
 import stat
 from typing import Any
 
-from supervisor_core.systems import AS_BYTES, CLOSE_ON_EXEC, FOLDER, NO_FOLLOW, NO_WAIT
+from supervisor_core.base.systems import AS_BYTES, CLOSE_ON_EXEC, FOLDER, NO_FOLLOW, NO_WAIT
 
 OPEN_FLAGS = CLOSE_ON_EXEC | AS_BYTES | NO_WAIT
 FOLDER_FLAGS = os.O_RDONLY | FOLDER | NO_FOLLOW | CLOSE_ON_EXEC

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
 
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
 from supervisor_core.storage.filesystem import Check, DirectoryEntry, Reader, RemoteStatus, unguarded
 from supervisor_core.storage.opening import MAX_READ_BYTES
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Generic, NamedTuple, TypeVar
 
-from supervisor_core.clock import Clock
+from supervisor_core.base.clock import Clock
 from supervisor_core.storage.filesystem import FIRST_BYTES, DirectoryEntry, RemoteStatus
 from supervisor_core.storage.remote import Gfile, RemoteFilesystem, remote_filesystem
 

@@ -16,18 +16,18 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import SaveFailedError
+from supervisor_core.base.options import Options
 from supervisor_core.checkpoint import ledger
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.blocking_call import BlockingCall
 from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.environment import refuse_unwritable
 from supervisor_core.engine.saving import POLL_SECS, Checkpoints
 from supervisor_core.engine.session_recorder import SessionRecorder
-from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import Trigger
-from supervisor_core.options import Options
 from supervisor_core.storage.local import local_path
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SaveResult

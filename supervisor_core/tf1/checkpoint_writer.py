@@ -26,6 +26,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import DamagedCheckpointError, LogdirInUseError
+from supervisor_core.base.options import Options
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.doubt import Doubt, doubt_of
 from supervisor_core.checkpoint.guard import Publisher
@@ -33,12 +36,9 @@ from supervisor_core.checkpoint.names import last_part, step_in_name
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.staging import StagedCheckpoint
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.step_lock import StepLock
-from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError
 from supervisor_core.events.telemetry import CheckpointRecord, Trigger
-from supervisor_core.options import Options
 from supervisor_core.storage.local import filesystem_for
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.global_step import read_global_step

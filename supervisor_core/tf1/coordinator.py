@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.coordinator import Coordinator as RuntimeCoordinator
 from supervisor_core.engine.service import LooperThread as RuntimeLooperThread
 from supervisor_core.engine.service import ServiceThread as RuntimeServiceThread

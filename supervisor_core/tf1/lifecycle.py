@@ -13,8 +13,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.options import Options, refuse_verify_resume
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine import open_sessions
 from supervisor_core.engine.chief_status import ChiefStatus
 from supervisor_core.engine.coordinator import Coordinator
@@ -24,7 +25,6 @@ from supervisor_core.engine.session_state import StopReason
 from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import RecoveryRecord, ServiceInterval
-from supervisor_core.options import Options, refuse_verify_resume
 from supervisor_core.run.status import RunStatus
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager

@@ -16,11 +16,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.base.errors import DamagedCheckpointError, NoUsableCheckpointError
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.checkpoint.recovery import Skipped, log_skipped
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError
 from supervisor_core.tf1.cluster.wait import SessionContext
 from supervisor_core.tf1.global_step import read_global_step
 from supervisor_core.tf1.graph_walk import reached

@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.names import last_part
@@ -23,8 +25,6 @@ from supervisor_core.checkpoint.recovery import Candidate, Skipped, set_damaged_
 from supervisor_core.checkpoint.retention import Retention, Saved, decide
 from supervisor_core.checkpoint.state_file import SaveId
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.storage.local import local_path
 from supervisor_core.tf1 import private_symbols as private
 

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from supervisor_core.clock import SYSTEM_CLOCK
+from supervisor_core.base.clock import SYSTEM_CLOCK
+from supervisor_core.base.errors import SaveFailedError
+from supervisor_core.base.options import Options
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.retry import Backoff
 from supervisor_core.engine.service import Policy
-from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.telemetry import ServiceInterval
-from supervisor_core.options import Options
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.coordinator import ServiceThread
 from supervisor_core.tf1.global_step import internal_run, read_global_step, step_value

@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.progress import Progress
 from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.tf1.cluster.connect import close_session

@@ -16,11 +16,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.base.errors import RunFinishedError
+from supervisor_core.base.options import Options
 from supervisor_core.engine.lifecycle import Claim
 from supervisor_core.engine.service import Policy
-from supervisor_core.errors import RunFinishedError
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import defaults
 from supervisor_core.tf1.checkpoint_manager import refuse_unwritable_saves

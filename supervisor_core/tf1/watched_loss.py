@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from supervisor_core.errors import OptionsError
+from supervisor_core.base.errors import OptionsError
 from supervisor_core.tf1.graph_walk import VARIABLES, reached
 from supervisor_core.tf1.native_runs import PreparedRun
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from supervisor_core.lazy import lazy_names
+from supervisor_core.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from supervisor_core.torch.api import supervised

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from supervisor_core.base.options import Options
 from supervisor_core.engine.timeouts import stop_timeout
-from supervisor_core.options import Options
 from supervisor_core.torch.accelerated import position_of, refuse_prepared, scaler_of, unprepared
 from supervisor_core.torch.loop import SupervisedLoop
 from supervisor_core.torch.position import ONCE, LoaderPosition, RangePosition, counts_steps

@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+from supervisor_core.base.errors import LogdirInUseError, RanksError
 from supervisor_core.engine.loop_exit import LoopExit, loop_exit
 from supervisor_core.engine.timeouts import stop_timeout
-from supervisor_core.errors import LogdirInUseError, RanksError
 from supervisor_core.torch.accelerated import position_of, refuse_prepared, unprepared
 from supervisor_core.torch.loop_frame import ENUMERATED, LoopFrame, asking, is_enumerated
 from supervisor_core.torch.optimizer_steps import OptimizerSteps, UnsavedOptimizers

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch
 import torch.distributed as dist
 
-from supervisor_core.errors import RanksError
+from supervisor_core.base.errors import RanksError
 from supervisor_core.training.ranks import LEAVE_SECS, TIMEOUT, Ranks
 
 _LOG = logging.getLogger("supervisor_core")

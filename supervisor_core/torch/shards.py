@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError, RanksError
 from supervisor_core.checkpoint import contents, shard_metadata
 from supervisor_core.checkpoint.safetensors_file import Written
 from supervisor_core.checkpoint.sealed_files import OpenFile, SealedFiles
 from supervisor_core.checkpoint.shard_metadata import SplitTensor
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError, RanksError
 from supervisor_core.torch.ranks import TorchRanks
 from supervisor_core.training.objects import Part
 from supervisor_core.training.tree import mapped

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from supervisor_core.options import Options
+from supervisor_core.base.options import Options
 from supervisor_core.training.run import Run
 from supervisor_core.training.save_point import SavePolicy
 from supervisor_core.training.state import TrainingState

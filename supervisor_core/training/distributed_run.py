@@ -23,15 +23,15 @@ from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from supervisor_core.base.errors import CheckpointError, RanksError, SupervisorError
+from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Sealed
 from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.loop_exit import LoopExit
 from supervisor_core.engine.session_recorder import SessionRecorder
-from supervisor_core.errors import CheckpointError, RanksError, SupervisorError
 from supervisor_core.events.telemetry import Trigger
-from supervisor_core.options import Options
 from supervisor_core.training.ranks import RanksState
 from supervisor_core.training.run import STOP_GRACE_SECS, Run
 from supervisor_core.training.save_point import Due

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol
 
+from supervisor_core.base.errors import CheckpointError, RanksError
 from supervisor_core.checkpoint.manifest import Manifest
-from supervisor_core.errors import CheckpointError, RanksError
 from supervisor_core.training.objects import Part
 from supervisor_core.training.position import BATCHES
 from supervisor_core.training.state import DATA, Captured, TrainingState, digest

@@ -13,8 +13,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import SaveFailedError, SupervisorError
+from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine import open_sessions
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.deadline import Deadline
@@ -24,10 +26,8 @@ from supervisor_core.engine.lifecycle import Notifies, SessionLifecycle
 from supervisor_core.engine.loop_exit import LoopExit
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.session_state import SessionState
-from supervisor_core.errors import SaveFailedError, SupervisorError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import ServiceInterval, Trigger
-from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from supervisor_core.storage.local import absolute, join
 from supervisor_core.training.save_point import Due, SavePoint, SavePolicy
@@ -415,7 +415,7 @@ class Run(Notifies):
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Be in a phase (one of `supervisor_core.options.PHASES`) while the block runs, with its own hang timeout.
+        """Be in a phase (one of `supervisor_core.base.options.PHASES`) while the block runs, with its own hang timeout.
 
         A phase that does not train begins with a copy of the state in memory, unless this step is saved: a signal
         within the phase saves it.

@@ -16,6 +16,9 @@ from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any
 
+from supervisor_core.base.clock import Clock
+from supervisor_core.base.errors import NoUsableCheckpointError, SaveFailedError, UnreadableCheckpointError
+from supervisor_core.base.options import Options
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint.doubt import doubt_of
 from supervisor_core.checkpoint.manifest import Manifest
@@ -24,16 +27,13 @@ from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Decode, Sealed, SealedStore, StagedFiles
 from supervisor_core.checkpoint.session_history import SessionHistory
 from supervisor_core.checkpoint.tree_file import require_training
-from supervisor_core.clock import Clock
 from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.environment import refuse_unwritable, versions
 from supervisor_core.engine.retry import is_outside_fault
 from supervisor_core.engine.saving import POLL_SECS, Checkpoints
 from supervisor_core.engine.session_state import SessionState
-from supervisor_core.errors import NoUsableCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.events.telemetry import CheckpointRecord, ThreadState, ThreadStatus, Trigger
-from supervisor_core.options import Options
 from supervisor_core.run.fold.goodput import COMPLETED
 from supervisor_core.training.save_point import Due, SavePolicy
 from supervisor_core.training.state import Captured, TrainingState

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from supervisor_core.base.errors import CheckpointError
 from supervisor_core.checkpoint.manifest import Manifest
-from supervisor_core.errors import CheckpointError
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.training import random_state
 from supervisor_core.training.objects import Environment, Part, access, flattened

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from supervisor_core.clock import Clock
+from supervisor_core.base.clock import Clock
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.resume_record import DigestRecord
 from supervisor_core.events.telemetry import summary_bytes

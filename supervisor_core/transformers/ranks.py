@@ -10,9 +10,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from supervisor_core.base.errors import CheckpointError, RanksError
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.sealed_store import Sealed
-from supervisor_core.errors import CheckpointError, RanksError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.torch.ranks import TorchRanks, present_ranks
 from supervisor_core.torch.shards import is_sharded

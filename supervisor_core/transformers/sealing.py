@@ -20,6 +20,7 @@ from typing import Any
 
 from transformers import TrainerState
 
+from supervisor_core.base.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint.contents import TRAINER_STATE
 from supervisor_core.checkpoint.doubt import doubt_of
@@ -30,7 +31,6 @@ from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.saving import loss_text
-from supervisor_core.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.events.telemetry import Trigger
 from supervisor_core.torch.tensors import tensor_with_nan
 from supervisor_core.training.saver import Job, Saver

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.log import command_line, printable
+from supervisor_core.base.log import command_line, printable
 
 HOSTILE = (
     '<img src=x onerror="alert(1)">',

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import DamagedCheckpointError
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.bundle import TensorEntry, read_index, verify
-from supervisor_core.errors import DamagedCheckpointError
 
 Build = Callable[..., Path]
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import DamagedCheckpointError, NoUsableCheckpointError
 from supervisor_core.checkpoint.bundle import verify
 from supervisor_core.checkpoint.search import find_stores
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.errors import DamagedCheckpointError, NoUsableCheckpointError
 from supervisor_core.storage.local import LOCAL, filesystem_for, local_path
 from supervisor_core.storage.opening import open_regular
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.checkpoint.guard import guarded
 from supervisor_core.checkpoint.lease_file import LocalLeaseFile, encode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
-from supervisor_core.errors import LogdirInUseError
 from supervisor_core.storage.local import LOCAL
 from tests.story.leases import peek
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.checkpoint.lease_file import LocalLeaseFile
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
-from supervisor_core.errors import LogdirInUseError
 
 Make = Any  # `Leases`
 Edit = Callable[..., None]

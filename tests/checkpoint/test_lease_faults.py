@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.checkpoint import lease_file
 from supervisor_core.checkpoint.lease_file import LocalLeaseFile, LockResult
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
-from supervisor_core.errors import LogdirInUseError
 from supervisor_core.storage.opening import open_own
 from tests.story.leases import peek
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.errors import LogdirInUseError
+from supervisor_core.base.errors import LogdirInUseError
 
 Make = Any  # `Leases`
 

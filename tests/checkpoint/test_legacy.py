@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import DamagedCheckpointError
 from supervisor_core.checkpoint.bundle import VerifiedCheckpoint, verify
-from supervisor_core.errors import DamagedCheckpointError
 
 
 def test_a_single_file_verifies(tmp_path: Path, writer: Any) -> None:

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.session_history import history_after
-from supervisor_core.errors import LogdirInUseError
 from supervisor_core.process.identity import boot_id
 from tests.story.leases import peek
 

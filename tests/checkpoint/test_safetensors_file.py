@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from supervisor_core import checksum
+from supervisor_core.base import checksum
 from supervisor_core.checkpoint.safetensors_file import ArrayBytes, write
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.training.tree import NumpyArrays

@@ -10,6 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.base.errors import (
+    DamagedCheckpointError,
+    LogdirInUseError,
+    NoUsableCheckpointError,
+    UnreadableCheckpointError,
+)
 from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint import sealed_files
 from supervisor_core.checkpoint.doubt import Doubt
@@ -20,12 +26,6 @@ from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore, StagedFiles
 from supervisor_core.checkpoint.search import prefix_of
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
-from supervisor_core.errors import (
-    DamagedCheckpointError,
-    LogdirInUseError,
-    NoUsableCheckpointError,
-    UnreadableCheckpointError,
-)
 from supervisor_core.storage.local import LOCAL
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import NoUsableCheckpointError
 from supervisor_core.checkpoint.ledger import DIRECTORY, LedgerPage, PlannedDeletion, SavedAs, encode
 from supervisor_core.checkpoint.search import find_stores
 from supervisor_core.checkpoint.set_aside import NOTE, SetAside
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.errors import NoUsableCheckpointError
 from supervisor_core.storage.local import filesystem_for
 
 FILES = ["model.ckpt-300.data-00000-of-00001", "model.ckpt-300.index"]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError, NoUsableCheckpointError
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError, NoUsableCheckpointError
 
 
 def test_the_newest_is_chosen(logdir: Path) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import DamagedCheckpointError
+from supervisor_core.base.wire import read_canonical_varint
 from supervisor_core.checkpoint.table import Table, crc_of, unmask
-from supervisor_core.errors import DamagedCheckpointError
-from supervisor_core.wire import read_canonical_varint
 
 
 class MemoryReader:

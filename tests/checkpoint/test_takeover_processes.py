@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.events_file import guard_directory
 from tests.story.leases import peek

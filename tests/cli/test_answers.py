@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from supervisor_core.base.log import printable
 from supervisor_core.cli.logdirs import GivenLogdir
 from supervisor_core.cli.look import Look, Looking
 from supervisor_core.cli.marking import CLOSING, MOST_CHARACTERS, NOTE, OPENING, OUR_FIELDS, answer, is_same, marked
@@ -30,7 +31,6 @@ from supervisor_core.events.telemetry import (
     summary_bytes,
 )
 from supervisor_core.events.writer import EventsWriter
-from supervisor_core.log import printable
 from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.judge.comparison import compared, differing
 from supervisor_core.run.judge.finding import KINDS

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from supervisor_core.base.options import HANG_TIMEOUT_SECS, Options
 from supervisor_core.engine.timeouts import LEAST_PAUSE_SECS, HangTimeouts
-from supervisor_core.options import HANG_TIMEOUT_SECS, Options
 
 LEARNED = 25
 """The number of steps after which the learned hang timeout counts."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.clock import SystemClock
+from supervisor_core.base.clock import SystemClock
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.service import LooperThread, next_due
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.options import Options
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress
@@ -21,7 +22,6 @@ from supervisor_core.events.telemetry import (
     ThreadStatus,
     WorkerStatus,
 )
-from supervisor_core.options import Options
 from supervisor_core.process.stacks_file import StacksLook
 from supervisor_core.run.fold.advice import Costs
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.options import Options
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress, ProgressSnapshot
@@ -16,7 +17,6 @@ from supervisor_core.engine.recorder import TelemetryRecorder
 from supervisor_core.engine.timeouts import HangTimeouts
 from supervisor_core.events.place import Place, WorkerStatus
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, SessionRecord, StallRecord
-from supervisor_core.options import Options
 
 STUCK = Place(digest="b", location="/home/me/train.py:14 stuck", frames=("/home/me/train.py:14 stuck",))
 WAITS = Place(digest="a", location="/home/me/train.py:25 train", waits_in="backward")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.options import Options
 from supervisor_core.engine.progress import Progress
 from supervisor_core.engine.stalls import PlaceWatch
 from supervisor_core.engine.timeouts import HangTimeouts
-from supervisor_core.options import Options
 from supervisor_core.process.stacks import MAIN_THREAD, main_stack, python_stacks
 
 LIBRARY = "/usr/lib/python3.11/site-packages"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.base.options import HANG_TIMEOUT_SECS, HangAction, Options
 from supervisor_core.engine.progress import BUCKETS, Progress
 from supervisor_core.engine.stalls import longest_end
 from supervisor_core.engine.timeouts import HangTimeouts
-from supervisor_core.options import HANG_TIMEOUT_SECS, HangAction, Options
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import read_page
 

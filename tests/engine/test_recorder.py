@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.recorder import SYNC_SECS, BeatHistory, TelemetryRecorder
-from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.place import Place
 from supervisor_core.events.telemetry import HeartbeatRecord, PauseReport, Record, ThreadStatus, WorkerStatus
 

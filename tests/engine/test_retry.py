@@ -7,8 +7,8 @@ import io
 
 import pytest
 
+from supervisor_core.base.errors import DamagedCheckpointError, EventsWriteError, ServiceError, WriterClosedError
 from supervisor_core.engine.retry import Backoff, is_outside_fault
-from supervisor_core.errors import DamagedCheckpointError, EventsWriteError, ServiceError, WriterClosedError
 
 
 def test_doubles_up_to_the_bound() -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.clock import SYSTEM_CLOCK
+from supervisor_core.base.clock import SYSTEM_CLOCK
+from supervisor_core.base.errors import SaveFailedError
+from supervisor_core.base.options import Options
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.ending import Ending
 from supervisor_core.engine.saving import Checkpoints, loss_text
-from supervisor_core.errors import SaveFailedError
-from supervisor_core.options import Options
 
 FULL = OSError(28, "No space left on device")
 OVER = Deadline.after(0.0)

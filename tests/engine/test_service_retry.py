@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import SaveFailedError, ServiceError
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.retry import Backoff, is_outside_fault
 from supervisor_core.engine.service import Policy
-from supervisor_core.errors import SaveFailedError, ServiceError
 
 PLAIN_BACKOFF = Backoff(initial_secs=1.0, max_secs=8.0, jitter=0.0)
 RETRY = Policy(transient=is_outside_fault, backoff=PLAIN_BACKOFF)

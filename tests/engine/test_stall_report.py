@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.clock import SYSTEM_CLOCK
+from supervisor_core.base.clock import SYSTEM_CLOCK
 from supervisor_core.engine.stalls import SECOND_LOOK_SECS, StallReading, StallReport, main_thread_runnable_secs
 from supervisor_core.run.status import StallStatus
 

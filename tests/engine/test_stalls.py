@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.options import Options
 from supervisor_core.engine.progress import Progress, ProgressSnapshot
 from supervisor_core.engine.stalls import ServiceStalls, StallDetector, StallReport
 from supervisor_core.events.telemetry import StallRecord, ThreadStatus
-from supervisor_core.options import Options
 
 
 def progress(age_secs: float = 0.0, timeout_secs: float | None = 10.0) -> ProgressSnapshot:

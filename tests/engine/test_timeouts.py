@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from supervisor_core.base.errors import OptionsError
+from supervisor_core.base.options import HANG_TIMEOUT_SECS, Options
 from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_VARIABLE, HangTimeouts, stop_timeout
-from supervisor_core.errors import OptionsError
-from supervisor_core.options import HANG_TIMEOUT_SECS, Options
 
 LEARNED = 25
 """After so many steps of no time, a learned hang timeout of training is 6 s."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import StalledError
 from supervisor_core.engine.stalls import StallResponse, Watchdog
-from supervisor_core.errors import StalledError
 
 TEXT = "No progress for 301 s in the phase training, step 7 at train.py:88 step."
 

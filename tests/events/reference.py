@@ -23,12 +23,12 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.util import tensor_util
 
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
+from supervisor_core.base.wire import DamagedError
 from supervisor_core.events import event_format, telemetry
 from supervisor_core.events.chunk import Chunk, SessionMark
 from supervisor_core.events.payload import decode
 from supervisor_core.events.reader import EventsFileReader
-from supervisor_core.wire import DamagedError
 
 LARGE = 64 * 1024
 

@@ -122,7 +122,7 @@ def test_an_exit_on_a_full_disk_is_short_and_said(tmp_path: Path, read_logdir: A
 
 FORK = """
 import os, sys
-from supervisor_core.errors import WriterClosedError
+from supervisor_core.base.errors import WriterClosedError
 from supervisor_core.events import EventsWriter
 writer = EventsWriter(sys.argv[1])
 for step in range(1, 1001):

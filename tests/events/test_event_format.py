@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto.event_pb2 import Event, TaggedRunMetadata
 from tensorboard.compat.proto.summary_pb2 import Summary
 
-from supervisor_core import wire
+from supervisor_core.base import wire
 from supervisor_core.events import event_format
 from tests.cases import each
 

@@ -17,7 +17,7 @@ from tensorboard.compat.proto.meta_graph_pb2 import MetaGraphDef
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
 from tensorboard.compat.proto.summary_pb2 import Summary
 
-from supervisor_core.errors import EventsWriteError
+from supervisor_core.base.errors import EventsWriteError
 from supervisor_core.events import FileWriter
 from tests.cases import each
 

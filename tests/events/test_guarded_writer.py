@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.errors import EventsWriteError, LogdirInUseError
+from supervisor_core.base.errors import EventsWriteError, LogdirInUseError
 from supervisor_core.events import EventsWriter, writer_thread
 from supervisor_core.events.events_file import guard_directory
 

@@ -10,10 +10,10 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import plugin_data_pb2
 
+from supervisor_core.base.wire import DamagedError
 from supervisor_core.events.hparams import MAX_HPARAMS, MAX_NAME_CHARS, MAX_TEXT_CHARS, HParam, hparams_of
 from supervisor_core.events.payload import decode
 from supervisor_core.events.reader import EventsFileReader
-from supervisor_core.wire import DamagedError
 from tests.cases import each
 from tests.events.hparams_writer import event, framed, started, summary
 from tests.events.record_writer import HEAD, NAME, scalar, write

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.errors import EventsWriteError
+from supervisor_core.base.errors import EventsWriteError
 from supervisor_core.events import EventsWriter, writer_thread
 
 

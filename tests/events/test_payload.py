@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor_core import wire
+from supervisor_core.base import wire
+from supervisor_core.base.wire import DamagedError, fields, read_varint, signed
 from supervisor_core.events import event_format
 from supervisor_core.events.payload import decode
-from supervisor_core.wire import DamagedError, fields, read_varint, signed
 from tests.cases import each
 
 keys = st.sampled_from(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.errors import WaitTimeoutError, WriterClosedError
+from supervisor_core.base.errors import WaitTimeoutError, WriterClosedError
 from supervisor_core.events import writer_thread
 from supervisor_core.events.writer_thread import EventQueue, WriteRequest
 from tests.cases import each

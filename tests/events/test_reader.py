@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorboard.compat.proto.event_pb2 import SessionLog
 
-from supervisor_core import wire
+from supervisor_core.base import wire
 from supervisor_core.events import event_format, telemetry
 from supervisor_core.events.chunk import SessionMark, TelemetryMark
 from supervisor_core.events.reader import EventsFileReader

@@ -9,7 +9,7 @@ from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import SessionLog
 
-from supervisor_core import wire
+from supervisor_core.base import wire
 from supervisor_core.events import event_format
 from supervisor_core.events.reader import EventsFileReader
 from tests.cases import each

@@ -13,7 +13,7 @@ import pytest
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 
-from supervisor_core.errors import EventsWriteError, WaitTimeoutError, WriterClosedError
+from supervisor_core.base.errors import EventsWriteError, WaitTimeoutError, WriterClosedError
 from supervisor_core.events import EventsWriter, writer_thread
 from tests.cases import each
 

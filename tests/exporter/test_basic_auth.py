@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import bcrypt
 import pytest
 
-from supervisor_core.errors import OptionsError
+from supervisor_core.base.errors import OptionsError
 from supervisor_core.metrics import web_config
 from supervisor_core.metrics.web_config import BasicAuth
 

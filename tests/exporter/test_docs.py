@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.base.options import OPTION_NAMES
 from supervisor_core.metrics import web_config
 from supervisor_core.metrics.web_config import WebAccess
-from supervisor_core.options import OPTION_NAMES
 
 DOCS = Path(__file__).parents[2] / "docs" / "exporter.md"
 TEXT = DOCS.read_text(encoding="utf-8") if DOCS.parent.is_dir() else ""

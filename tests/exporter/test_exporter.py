@@ -13,13 +13,13 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
+from supervisor_core.base.shard import RunShard
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import OPENMETRICS, TEXT
 from supervisor_core.metrics.table import EXPORTER_METRICS
 from supervisor_core.run.fold.bounds import MAX_THREADS
 from supervisor_core.run.model.snapshot import LogdirSnapshot
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
-from supervisor_core.shard import RunShard
 
 
 def of(logdir: Path, name: str) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.shard import RunShard
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
-from supervisor_core.shard import RunShard
 
 Samples = Callable[[bytes], dict[str, float]]
 COUNT = 4

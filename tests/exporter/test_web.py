@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 
-from supervisor_core.errors import OptionsError
+from supervisor_core.base.errors import OptionsError
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.web import Web
 from supervisor_core.metrics.web_config import WebAccess

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.errors import OptionsError
+from supervisor_core.base.errors import OptionsError
 from supervisor_core.metrics.web_config import WebAccess
 
 TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"

@@ -234,7 +234,7 @@ def train_flax(directory: Path, plan: dict[str, Any], address: str, rank: int, r
 
 def talk(directory: Path, plan: dict[str, Any], address: str, rank: int, ranks: int) -> None:
     """Say something to the others, and end in two ways."""
-    from supervisor_core.errors import RanksError
+    from supervisor_core.base.errors import RanksError
     from supervisor_core.jax import ranks as jax_ranks
 
     connect(address, rank, ranks)

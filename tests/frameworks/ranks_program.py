@@ -23,8 +23,8 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
+from supervisor_core.base.errors import CheckpointError
 from supervisor_core.engine import worker_registry
-from supervisor_core.errors import CheckpointError
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.torch import supervised
 from supervisor_core.training import run as training_run

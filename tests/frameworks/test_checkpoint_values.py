@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from supervisor_core.base.errors import UnreadableCheckpointError
 from supervisor_core.checkpoint.manifest import Manifest, seal
 from supervisor_core.checkpoint.values import values_of
-from supervisor_core.errors import UnreadableCheckpointError
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.training.tree import copy_tree, write_tree
 

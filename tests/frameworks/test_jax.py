@@ -21,8 +21,8 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 from supervisor_core import Options  # noqa: E402
+from supervisor_core.base.errors import RanksError, SaveFailedError  # noqa: E402
 from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
-from supervisor_core.errors import RanksError, SaveFailedError  # noqa: E402
 from supervisor_core.jax import supervised  # noqa: E402
 from supervisor_core.jax.arrays import (  # noqa: E402
     JaxArrays,

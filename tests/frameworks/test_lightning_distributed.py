@@ -22,7 +22,7 @@ with warnings.catch_warnings():
     from lightning.fabric.strategies.launchers.subprocess_script import _ChildProcessObserver
     from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, FSDPStrategy
 
-from supervisor_core.errors import CheckpointError  # noqa: E402
+from supervisor_core.base.errors import CheckpointError  # noqa: E402
 from supervisor_core.lightning import SupervisorCallback  # noqa: E402
 from supervisor_core.lightning.checkpoint import LightningState  # noqa: E402
 from supervisor_core.lightning.ranks import (  # noqa: E402

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.cli import main
-from supervisor_core.errors import LogdirInUseError
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run.watch.logdir_watch import LogdirWatch

@@ -22,10 +22,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-f
 import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: once here, not in each trial
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
 
+from supervisor_core.base.options import Options  # noqa: E402
 from supervisor_core.checkpoint.manifest import Manifest, read_manifest  # noqa: E402
 from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
 from supervisor_core.engine.progress import Progress  # noqa: E402
-from supervisor_core.options import Options  # noqa: E402
 from supervisor_core.torch import supervised, tensors  # noqa: E402
 from supervisor_core.torch.loop import LEFT  # noqa: E402
 from supervisor_core.torch.position import (  # noqa: E402

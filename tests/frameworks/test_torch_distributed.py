@@ -27,14 +27,14 @@ if not torch.distributed.is_available():
 import torch._dynamo  # noqa: E402  # which the first optimizer imports: once here, not in each rank
 
 from supervisor_core import Options  # noqa: E402
+from supervisor_core.base.clock import SYSTEM_CLOCK  # noqa: E402
+from supervisor_core.base.errors import CheckpointError, LogdirInUseError, RanksError  # noqa: E402
 from supervisor_core.checkpoint.manifest import Manifest, read_manifest  # noqa: E402
 from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
 from supervisor_core.checkpoint.sealed_store import SealedStore  # noqa: E402
-from supervisor_core.clock import SYSTEM_CLOCK  # noqa: E402
 from supervisor_core.engine.ending import Ending  # noqa: E402
 from supervisor_core.engine.loop_exit import LoopExit  # noqa: E402
 from supervisor_core.engine.retry import is_outside_fault  # noqa: E402
-from supervisor_core.errors import CheckpointError, LogdirInUseError, RanksError  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.position import LoaderPosition  # noqa: E402
 from supervisor_core.torch.ranks import TorchRanks, stale_store  # noqa: E402

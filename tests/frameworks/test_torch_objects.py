@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-f
 
 import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: once here, not in each trial
 
-from supervisor_core.errors import RanksError  # noqa: E402
+from supervisor_core.base.errors import RanksError  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.optimizer_steps import PENDING  # noqa: E402
 from supervisor_core.torch.shards import shards_of  # noqa: E402

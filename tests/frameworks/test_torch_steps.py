@@ -18,7 +18,7 @@ from trial import PAUSE, Event, Say, at, killed_and_resumed, run_of, trial
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
 import supervisor_core  # noqa: E402
-from supervisor_core.errors import CheckpointError  # noqa: E402
+from supervisor_core.base.errors import CheckpointError  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.position import OTHER_LOOP  # noqa: E402
 

@@ -27,9 +27,9 @@ with warnings.catch_warnings():
         transformers.TrainingArguments(report_to=[], use_cpu=True),
     )  # loaded here, and not in each trial
 
+from supervisor_core.base.errors import NoUsableCheckpointError  # noqa: E402
+from supervisor_core.base.options import Options  # noqa: E402
 from supervisor_core.checkpoint.manifest import NAME  # noqa: E402
-from supervisor_core.errors import NoUsableCheckpointError  # noqa: E402
-from supervisor_core.options import Options  # noqa: E402
 from supervisor_core.torch.tensors import BUFFERS  # noqa: E402
 from supervisor_core.transformers import SupervisorCallback, sealing  # noqa: E402
 from supervisor_core.transformers import data as hf_data  # noqa: E402

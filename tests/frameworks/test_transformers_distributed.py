@@ -26,10 +26,10 @@ with warnings.catch_warnings():
     LOADED = transformers.Trainer, transformers.TrainingArguments  # here, and not in each rank
 
 from supervisor_core import Options  # noqa: E402
+from supervisor_core.base.clock import SYSTEM_CLOCK  # noqa: E402
+from supervisor_core.base.errors import CheckpointError, NoUsableCheckpointError, RanksError  # noqa: E402
 from supervisor_core.checkpoint.manifest import NAME, Manifest, read_manifest  # noqa: E402
 from supervisor_core.checkpoint.sealed_store import Sealed  # noqa: E402
-from supervisor_core.clock import SYSTEM_CLOCK  # noqa: E402
-from supervisor_core.errors import CheckpointError, NoUsableCheckpointError, RanksError  # noqa: E402
 from supervisor_core.training.distributed_run import At, Row  # noqa: E402
 from supervisor_core.training.ranks import NUMBER  # noqa: E402
 from supervisor_core.training.save_point import Due, SavePolicy  # noqa: E402

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
 from supervisor_core.history.archive import Archive
 from supervisor_core.history.formats import FileFormat, JsonLines
 from supervisor_core.history.table import HistoryTable, Row

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
 from supervisor_core.history.formats import FileFormat, JsonLines, Parquet, encode
 from supervisor_core.history.table import HistoryColumn, HistoryTable, Row, stored
 from tests.cases import each

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import supervisor_core
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
 from supervisor_core.events.telemetry import CheckpointRecord, SessionRecord, StopRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
 from tests.conftest import StillClock

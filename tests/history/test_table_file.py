@@ -18,7 +18,7 @@ import pytest
 if sys.platform == "win32":
     pytest.skip("works on Linux and macOS", allow_module_level=True)
 
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
 from supervisor_core.events import index
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.history.formats import Coded

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from supervisor_core import checksum
+from supervisor_core.base import checksum
 from supervisor_core.checkpoint import manifest as manifests
 
 NOBODY = 65534

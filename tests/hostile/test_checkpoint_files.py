@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from supervisor_core import checksum
+from supervisor_core.base import checksum
+from supervisor_core.base.errors import DamagedCheckpointError
+from supervisor_core.base.wire import encode_varint, read_canonical_varint
 from supervisor_core.checkpoint import bundle_writer, table
 from supervisor_core.checkpoint import store as store_module
 from supervisor_core.checkpoint.bundle import verify
@@ -23,10 +25,8 @@ from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.run.watch.liveness import decode as decode_task
 from supervisor_core.storage import local
-from supervisor_core.wire import encode_varint, read_canonical_varint
 from tests.cases import each
 from tests.story.leases import peek
 

@@ -51,7 +51,7 @@ START = """
 import json, os, sys
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.errors import CheckpointError
+from supervisor_core.base.errors import CheckpointError
 for name in sorted(os.listdir(sys.argv[1])):
     logdir = os.path.join(sys.argv[1], name)
     try:
@@ -117,7 +117,7 @@ TRAINER = (
 import json, logging, os, sys, time
 import tensorflow.compat.v1 as tf
 from supervisor_core import Supervisor
-from supervisor_core.errors import SupervisorError
+from supervisor_core.base.errors import SupervisorError
 def train(logdir):
     with tf.Graph().as_default():
         step = tf.train.get_or_create_global_step()

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from supervisor_core import checksum
+from supervisor_core.base import checksum
 from supervisor_core.events import event_format, payload, scan
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.storage.local import LOCAL

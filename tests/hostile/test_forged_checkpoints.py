@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from supervisor_core.base.errors import CheckpointError, SaveFailedError
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.guard import Publisher
@@ -19,7 +20,6 @@ from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import MAX_OF_OTHERS, SealedStore, StagedFiles
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE, NOTE
 from supervisor_core.checkpoint.state_file import read_state
-from supervisor_core.errors import CheckpointError, SaveFailedError
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.storage.opening import is_wrong_kind
 from supervisor_core.training.objects import Access

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core import checksum
+from supervisor_core.base import checksum
+from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError
 from supervisor_core.checkpoint import contents, safetensors_file
 from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.doubt import MAX_TAGS, doubt_of
@@ -22,7 +23,6 @@ from supervisor_core.checkpoint.json_records import MAX_TEXT
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import MAX_BYTES
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError
 from supervisor_core.storage.opening import MAX_READ_BYTES
 from supervisor_core.training.tree import NumpyArrays, check_tree, read_tree
 from tests.cases import each
@@ -205,7 +205,7 @@ CHECK = """
 import resource, sys
 from supervisor_core.checkpoint import contents, manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.errors import DamagedCheckpointError
+from supervisor_core.base.errors import DamagedCheckpointError
 resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[2]),) * 2)
 try:
     contents.check(SealedFiles(sys.argv[1], manifest.read_manifest(sys.argv[1])), "state-tree")

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 import supervisor_core
 import tb_plugin
+from supervisor_core.base.errors import EventsWriteError, NoUsableCheckpointError
 from supervisor_core.cli import main, serving
-from supervisor_core.errors import EventsWriteError, NoUsableCheckpointError
 from tests.cases import each
 
 

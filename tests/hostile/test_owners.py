@@ -18,12 +18,12 @@ from types import ModuleType
 import pytest
 from pasting import NAMES
 
+from supervisor_core.base.errors import UnreadableCheckpointError
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.ownership import distrust
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.errors import UnreadableCheckpointError
 from supervisor_core.storage.local import LOCAL
 from tests.cases import each
 

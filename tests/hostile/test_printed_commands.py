@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 from pasting import NAMES, SHOWN, commands_in, paste
 
+from supervisor_core.base.errors import OptionsError
+from supervisor_core.base.log import printable
 from supervisor_core.cli import main
-from supervisor_core.errors import OptionsError
-from supervisor_core.log import printable
 from supervisor_core.metrics.render import label_text
 from supervisor_core.metrics.web_config import BasicAuth
 from supervisor_core.process.runtime_directory import VARIABLE, private_directory

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.base.options import OPTION_NAMES, PHASES
 from supervisor_core.metrics.metric import Metric, RunMetric, Stage, is_false, is_true
 from supervisor_core.metrics.table import ALL_METRICS, EXPORTER_METRICS, RUN_METRICS
-from supervisor_core.options import OPTION_NAMES, PHASES
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 TEXT = DOCS.read_text(encoding="utf-8") if DOCS.parent.is_dir() else ""

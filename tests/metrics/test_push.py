@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import pytest
 
-from supervisor_core.errors import OptionsError
+from supervisor_core.base.errors import OptionsError
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.push import MetricsPusher, metrics_url
 from supervisor_core.run.status import RunStatus

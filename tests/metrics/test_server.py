@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.errors import OptionsError
+from supervisor_core.base.errors import OptionsError
 from supervisor_core.metrics import listener
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.server import MetricsServer

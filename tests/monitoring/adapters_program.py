@@ -22,7 +22,7 @@ os.environ["KERAS_BACKEND"] = "jax"
 
 import numpy as np
 
-from supervisor_core.options import Options
+from supervisor_core.base.options import Options
 
 SAY = os.fdopen(os.dup(1), "w")
 """Where this program says something: frameworks print, too, and from now on to standard error."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from supervisor_core.options import PHASES
+from supervisor_core.base.options import PHASES
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 

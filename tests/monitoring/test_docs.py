@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.base.options import OPTION_NAMES
 from supervisor_core.metrics.config_files import rule_groups, to_yaml
 from supervisor_core.metrics.table import ALL_METRICS
-from supervisor_core.options import OPTION_NAMES
 from tests.cases import each
 
 PAGE = Path(__file__).parents[2] / "docs" / "alerts.md"

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from pasting import NAMES, commands_in, paste
 from prometheus_client.parser import text_string_to_metric_families
 
+from supervisor_core.base.log import printable
 from supervisor_core.cli import main
-from supervisor_core.log import printable
 from supervisor_core.metrics.config_files import rule_groups
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import choose_format, label_text

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from supervisor_core.base.shard import RunShard
 from supervisor_core.metrics.config_files import Deployed, manifests, rule_groups, to_yaml
-from supervisor_core.shard import RunShard
 from tests.cases import each
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="for development only")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from monitoring_servers import Prometheus, as_asked, queries_of, wait_until
 
+from supervisor_core.base.options import Options
 from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
@@ -21,7 +22,6 @@ from supervisor_core.metrics.config_files import dashboard, rule_groups, to_yaml
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.metrics.web import Web
-from supervisor_core.options import Options
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.distribution import Distribution

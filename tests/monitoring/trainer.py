@@ -13,12 +13,12 @@ from __future__ import annotations
 import sys
 import threading
 
-from supervisor_core.clock import SYSTEM_CLOCK
+from supervisor_core.base.clock import SYSTEM_CLOCK
+from supervisor_core.base.options import Options
 from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.options import Options
 
 
 def main(logdir: str, address: str, budget_secs: str) -> None:

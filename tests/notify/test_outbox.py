@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.clock import SystemClock
+from supervisor_core.base.clock import SystemClock
 from supervisor_core.notify import delivery
 from supervisor_core.notify.claims import Claims, Owner
 from supervisor_core.notify.event import Topic

@@ -46,7 +46,7 @@ import json, sys
 from types import SimpleNamespace
 from tensorboard.plugins import base_plugin
 from werkzeug.test import Client
-from supervisor_core.tensorboard_tab import SupervisorLoader
+from supervisor_core.base.tensorboard_tab import SupervisorLoader
 plugin = SupervisorLoader().load(base_plugin.TBContext(logdir=sys.argv[1], flags=SimpleNamespace()))
 app = Client(plugin.get_plugin_apps()["/*"])
 answers = {}
@@ -195,7 +195,7 @@ def test_a_training_on_macos_stops_and_resumes(tmp_path: Path) -> None:
 
 def test_free_bytes_are_known_on_windows(tmp_path: Path) -> None:
     """A finding says when the next checkpoints do not fit."""
-    program = "import sys; from supervisor_core.systems import free_bytes; print(free_bytes(sys.argv[1]) > 0)"
+    program = "import sys; from supervisor_core.base.systems import free_bytes; print(free_bytes(sys.argv[1]) > 0)"
     assert done("win32", program, tmp_path)[1] == "True\n"
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.base.systems import free_bytes, read_at, user_id, user_name
 from supervisor_core.storage import opening
-from supervisor_core.systems import free_bytes, read_at, user_id, user_name
 
 
 def test_any_place_of_a_file_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

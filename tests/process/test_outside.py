@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.install import PY_SPY, pip_install
+from supervisor_core.base.install import PY_SPY, pip_install
 from supervisor_core.process import outside
 from supervisor_core.process.outside import PERMISSION, allow_tracer, left_behind, outside_stacks, parse
 

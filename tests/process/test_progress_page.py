@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.options import PHASES
+from supervisor_core.base.options import PHASES
 from supervisor_core.process import page_writer, progress_page
 from supervisor_core.process.identity import boot_id, started_ticks
 from supervisor_core.process.page_writer import ProgressPage

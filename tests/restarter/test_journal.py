@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.clock import SystemClock
+from supervisor_core.base.clock import SystemClock
 from supervisor_core.events.telemetry import DeathRecord, SessionRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.process.page_writer import ProgressPage

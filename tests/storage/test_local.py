@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
 from supervisor_core.storage.local import LOCAL, LocalFilesystem, append_filesystem_for, join, source_of
 from tests.cases import each
 

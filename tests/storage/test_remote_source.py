@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.directory import DirectoryTree, is_events_file
 from supervisor_core.events.index import LogdirIndex

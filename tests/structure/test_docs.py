@@ -12,6 +12,8 @@ from typing import get_args
 
 import jsonschema
 
+from supervisor_core.base.options import CACHE_VARIABLE, HANG_TIMEOUT_SECS, OPTION_NAMES, Options
+from supervisor_core.base.session_labels import VARIABLE as LABELS_VARIABLE
 from supervisor_core.checkpoint.ledger import decode as decode_ledger
 from supervisor_core.checkpoint.ledger import encode as encode_ledger
 from supervisor_core.engine.environment import ADDRESS_VARIABLE, LOGDIR_VARIABLE, PUSH_VARIABLE
@@ -21,12 +23,10 @@ from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_
 from supervisor_core.events.telemetry import KINDS, WorkerState, WorkerStatus, from_json, to_json
 from supervisor_core.notify.claims import STATE_VARIABLE
 from supervisor_core.notify.secret import NOTIFY_VARIABLE, PING_VARIABLE
-from supervisor_core.options import CACHE_VARIABLE, HANG_TIMEOUT_SECS, OPTION_NAMES, Options
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.process.runtime_directory import XDG_VARIABLE
 from supervisor_core.run.watch.liveness import LivenessRecord, decode, encode
-from supervisor_core.session_labels import VARIABLE as LABELS_VARIABLE
 from tb_plugin.loader import SupervisorLoader
 from tests.cases import each
 
@@ -142,7 +142,7 @@ def test_every_dependency_has_a_reason() -> None:
 
 def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
     """The package is not published: no page and no docstring has a line that would ask an index for it. docs/install.md
-    has those that work, and `supervisor_core.install` makes those of messages."""
+    has those that work, and `supervisor_core.base.install` makes those of messages."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
     sources = [path for part in ("supervisor_core", "tb_plugin", "examples") for path in (ROOT / part).rglob("*.py")]
     others = [path for path in (ROOT / "examples").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]

@@ -53,7 +53,7 @@ def test_the_changelog_has_its_form() -> None:
 def test_every_error_is_public() -> None:
     """What a caller can catch is imported from the package itself."""
     import supervisor_core
-    from supervisor_core import errors
+    from supervisor_core.base import errors
 
     raised = {name: error for name, error in vars(errors).items() if name.endswith("Error")}
     assert raised == {name: getattr(supervisor_core, name) for name in supervisor_core.__all__ if name in raised}

@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from supervisor_core.install import install_command
-from supervisor_core.lazy import FRAMEWORKS
+from supervisor_core.base.install import install_command
+from supervisor_core.base.lazy import FRAMEWORKS
 from tests.cases import each
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +90,7 @@ def members(dotted: str) -> tuple[set[str], set[str]]:
 
 def is_public(dotted: str) -> bool:
     """Whether a dotted name is a package that users import from, or begins with a name in the ``__all__`` of one."""
-    if dotted in PACKAGES or dotted == "supervisor_core.errors":
+    if dotted in PACKAGES or dotted == "supervisor_core.base.errors":
         return True
     for adapter in ADAPTERS:
         name = f"supervisor_core.{adapter}"
@@ -144,7 +144,7 @@ def test_an_adapter_has_its_names_without_its_framework(adapter: str) -> None:
         assert done.stdout == f"{missing}: {install_command(adapter)}\n"
 
 
-SHOWN = {target for target in _SHOWN.findall(REFERENCE) if target.split(".")[1] not in (*ADAPTERS, "errors")}
+SHOWN = {target for target in _SHOWN.findall(REFERENCE) if target.split(".")[1] not in (*ADAPTERS, "base")}
 
 
 @each("target", sorted(SHOWN))

@@ -7,14 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from supervisor_core.install import pip_uninstall, reinstall_command
+from supervisor_core.base.install import pip_uninstall, reinstall_command
 from tests.cases import each
 
 LOADED = """
 import sys
 from types import SimpleNamespace
 from tensorboard.plugins import base_plugin
-from supervisor_core.tensorboard_tab import SupervisorLoader
+from supervisor_core.base.tensorboard_tab import SupervisorLoader
 assert issubclass(SupervisorLoader, base_plugin.TBLoader)
 plugin = SupervisorLoader().load(base_plugin.TBContext(logdir=sys.argv[1], flags=SimpleNamespace()))
 print(type(plugin).__name__)

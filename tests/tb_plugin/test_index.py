@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
+from supervisor_core.base.log import command_line
 from supervisor_core.events.chunk import FileFacts
-from supervisor_core.log import command_line
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
 from tb_plugin import index as index_module

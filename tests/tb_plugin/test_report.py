@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from supervisor_core.base.log import printable
 from supervisor_core.events.writer import EventsWriter
-from supervisor_core.log import printable
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.run import Stall
 from supervisor_core.run.model.snapshot import WatchedRun

@@ -15,12 +15,12 @@ import pytest
 import tensorflow as tf
 from forked import ForkServer
 
+from supervisor_core.base.errors import DamagedCheckpointError, LogdirInUseError
 from supervisor_core.checkpoint.bundle import read_index, verify
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.retention import Saved
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, read_state, write_state
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.errors import DamagedCheckpointError, LogdirInUseError
 from tests.cases import each
 from tests.story.leases import peek
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.python.distribute.distribute_coordinator import _WorkerContext
 
 import supervisor_core
-from supervisor_core.options import Options
+from supervisor_core.base.options import Options
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1 import run_cache
 from supervisor_core.tf1.native_runs import NativeCallable, PreparedRun

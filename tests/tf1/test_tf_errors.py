@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from supervisor_core.errors import DamagedCheckpointError
+from supervisor_core.base.errors import DamagedCheckpointError
 from supervisor_core.tf1.tf_errors import MAX_CHARS, error_text, is_outside_fault
 from tests.cases import each
 

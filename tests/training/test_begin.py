@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from supervisor_core import Options, supervise
-from supervisor_core.errors import CheckpointError
+from supervisor_core.base.errors import CheckpointError
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.training.state import TrainingState
 from supervisor_core.training.tree import MAX_DEPTH

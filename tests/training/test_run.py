@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from supervisor_core import LogdirInUseError, NoUsableCheckpointError, Options, SaveFailedError, supervise
+from supervisor_core.base.clock import SystemClock
 from supervisor_core.checkpoint.sealed_store import SealedStore
-from supervisor_core.clock import SystemClock
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.run.model.run import Run as RunModel
 from supervisor_core.run.watch.logdir_watch import LogdirWatch

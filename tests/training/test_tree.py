@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.errors import CheckpointError, DamagedCheckpointError
 from supervisor_core.training.state import digest
 from supervisor_core.training.tree import STRUCTURE, Copied, NumpyArrays, copy_tree, read_tree, write_tree
 

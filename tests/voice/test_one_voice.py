@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.log import printable
 from supervisor_core.cli.inspect import run_object
 from supervisor_core.cli.look import SeenRun
 from supervisor_core.cli.overview import overview
 from supervisor_core.cli.text import finding_lines, with_age
-from supervisor_core.log import printable
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run.judge.finding import KINDS, Finding

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 import supervisor_core.torch.loop  # noqa: F401
-from supervisor_core.options import Options
+from supervisor_core.base.options import Options
 from supervisor_core.torch import supervised
 
 SAMPLES, BATCH = 4000, 4

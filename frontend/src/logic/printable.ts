@@ -1,4 +1,4 @@
-/** Text of others as people can read it: the same as `printable` in supervisor_core/log.py. */
+/** Text of others as people can read it: the same as `printable` in supervisor_core/base/log.py. */
 
 /** Unicode categories that move the cursor, reverse the text after them, or cannot be seen. */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;

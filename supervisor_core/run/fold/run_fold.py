@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from supervisor_core.base.session_labels import usable
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.record_fields import replaced, values_of
 from supervisor_core.events.telemetry import DeathRecord
@@ -63,7 +64,6 @@ from supervisor_core.run.model.run import (
     Session,
     Stall,
 )
-from supervisor_core.session_labels import usable
 
 
 def unchecked(item: object) -> bool | None:

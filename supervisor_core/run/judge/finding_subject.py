@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from supervisor_core.log import command_line
+from supervisor_core.base.log import command_line
 from supervisor_core.run.judge.finding import KINDS, Finding
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.program_launch import final_launch

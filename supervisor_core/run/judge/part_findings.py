@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from supervisor_core.base.log import command_line
 from supervisor_core.checkpoint.names import last_part
-from supervisor_core.log import command_line
 from supervisor_core.process.stacks import location
 from supervisor_core.run.fold.notices import notice_text
 from supervisor_core.run.judge.cluster import name_of_chief

@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from supervisor_core.base.log import printable
 from supervisor_core.events.place import Pace
-from supervisor_core.log import printable
 
 UNKNOWN = "-"
 DAY_SECS = 86400.0

@@ -50,7 +50,7 @@ def stall_of(
     Args:
         page: the session's.
         at: wall time of the present, or of the last sign of life of a process that is over.
-        at_boot: the same by `supervisor_core.clock.boot_secs`.
+        at_boot: the same by `supervisor_core.base.clock.boot_secs`.
         look_of: returns the newest stacks of a process.
         is_over: whether the process is over. Then it hung, too, where its timer has fired since the last tick: how much
             longer it would have been blocked is not known.
@@ -88,7 +88,7 @@ def death_of(page: PageReading, now: float, boot_now: float, *, alive_at_boot: f
     Args:
         page: the session's.
         now: the present wall time.
-        boot_now: the same by `supervisor_core.clock.boot_secs`.
+        boot_now: the same by `supervisor_core.base.clock.boot_secs`.
         alive_at_boot: when its process was last seen to run, by that clock; 0.0 where nobody looked.
     """
     seen = max(page.started_boot_secs, alive_at_boot)

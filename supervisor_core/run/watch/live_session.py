@@ -134,7 +134,7 @@ class PageReader:
         Args:
             session: the newest, from the events.
             now: the present wall time.
-            boot_now: the same by `supervisor_core.clock.boot_secs`.
+            boot_now: the same by `supervisor_core.base.clock.boot_secs`.
         """
         page = self._page(session, now)
         if page is None:
@@ -172,7 +172,7 @@ def with_page(
         run: the run from its events.
         page: of a process that runs; None without one.
         now: the present wall time, by the clock of the session.
-        boot_now: the same by `supervisor_core.clock.boot_secs`.
+        boot_now: the same by `supervisor_core.base.clock.boot_secs`.
         look_of: returns the newest stacks of a process.
     """
     if page is None:

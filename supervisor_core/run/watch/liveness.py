@@ -17,8 +17,8 @@ from hashlib import sha256
 from typing import cast
 from urllib.parse import quote
 
+from supervisor_core.base.errors import EventsError
 from supervisor_core.checkpoint.json_records import parse_object, record_of
-from supervisor_core.errors import EventsError
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     WorkerState,

@@ -12,7 +12,8 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock, boot_secs
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs
+from supervisor_core.base.shard import RunShard
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.run.model.snapshot import LogdirSnapshot
 from supervisor_core.run.watch.copies import CopyMarks
@@ -20,7 +21,6 @@ from supervisor_core.run.watch.hparam_runs import HParamsByPlace
 from supervisor_core.run.watch.presence import CheckpointPresence
 from supervisor_core.run.watch.run_cache import RunCache
 from supervisor_core.run.watch.run_tracker import RunTracker
-from supervisor_core.shard import RunShard
 from supervisor_core.storage.filesystem import ReadFilesystem
 from supervisor_core.storage.local import local_path, source_of
 from supervisor_core.storage.remote_source import RemoteSource

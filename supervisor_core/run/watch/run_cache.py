@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from supervisor_core.base.systems import user_id
 from supervisor_core.events.reader import ReaderPosition
 from supervisor_core.process.runtime_directory import check_own
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.storage.local import local_path
-from supervisor_core.systems import user_id
 
 if TYPE_CHECKING:
     import sqlite3

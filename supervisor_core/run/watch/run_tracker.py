@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from supervisor_core.base.systems import free_bytes
 from supervisor_core.events.chunk import Chunk, FileFacts
 from supervisor_core.events.index import RunIndex
 from supervisor_core.events.telemetry import SessionRecord
@@ -28,7 +29,6 @@ from supervisor_core.run.watch.run_cache import KeptRun, RunCache
 from supervisor_core.run.watch.task_files import TaskReader, ranks_here, with_ranks, with_shared_timeout, with_verdict
 from supervisor_core.run.watch.writer_clock import WriterClock
 from supervisor_core.storage.local import local_path
-from supervisor_core.systems import free_bytes
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -228,7 +228,7 @@ class RunTracker:
 
         Args:
             now: the present wall time.
-            boot_now: the same by `supervisor_core.clock.boot_secs`.
+            boot_now: the same by `supervisor_core.base.clock.boot_secs`.
             unread: why it was not read to its end; None where it was.
         """
         index = self.index

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.run.model.checkpoints import save_key
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.watch.logdir_watch import LogdirWatch

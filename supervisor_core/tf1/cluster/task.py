@@ -13,15 +13,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import OptionsError, RunFinishedError
+from supervisor_core.base.options import Options
 from supervisor_core.engine.chief_status import ChiefStatus
 from supervisor_core.engine.liveness_writer import LivenessWriter
 from supervisor_core.engine.signal_watch import SignalWatch
 from supervisor_core.engine.tf_config import CHIEF_JOBS, TaskIdentity, task_from_environment
 from supervisor_core.engine.worker_registry import WorkerRegistry
-from supervisor_core.errors import OptionsError, RunFinishedError
 from supervisor_core.events.telemetry import StopReason, StopRecord
-from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute, local_path
 from supervisor_core.tf1.cluster.wait import remember_cluster
 

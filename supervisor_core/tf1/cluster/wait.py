@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.errors import OptionsError
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.blocking_call import BlockingCall
 from supervisor_core.engine.tf_config import task_from_environment
-from supervisor_core.errors import OptionsError
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.options import Options
+from supervisor_core.base.options import Options
 from supervisor_core.tf1.monitored.checkpoint_hook import CheckpointSaverHook
 from supervisor_core.tf1.monitored.hooks import StepCounterHook, SummarySaverHook
 from supervisor_core.tf1.monitored.session import Monitored

@@ -16,10 +16,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.options import Options
 from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.events.telemetry import ThreadStatus
-from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager, checkpoint_log
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter

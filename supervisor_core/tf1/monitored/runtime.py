@@ -17,10 +17,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.options import Options
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import ServiceInterval
-from supervisor_core.options import Options
 from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager, refuse_unwritable_saves

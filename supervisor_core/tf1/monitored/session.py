@@ -15,9 +15,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from supervisor_core.base.errors import RunFinishedError
+from supervisor_core.base.options import Options
 from supervisor_core.engine.retry import Backoff
-from supervisor_core.errors import RunFinishedError
-from supervisor_core.options import Options
 from supervisor_core.tf1.cluster.connect import UNAVAILABLE, FinishedSession, close_with_timeout
 from supervisor_core.tf1.lifecycle import Lifecycle, RunMethods
 from supervisor_core.tf1.monitored.hooked_session import HookedSession

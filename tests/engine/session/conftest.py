@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.options import Options
 from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.worker_registry import WorkerRegistry
 from supervisor_core.events.telemetry import Record, WorkerStatus, from_json
-from supervisor_core.options import Options
 from supervisor_core.run.watch.liveness import LivenessRecord, encode, file_name
 from supervisor_core.storage.filesystem import Check, Reader, unguarded
 from supervisor_core.storage.local import LocalFilesystem

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import RunFinishedError
 from supervisor_core.engine.chief_status import FINISHED, ChiefStatus
 from supervisor_core.engine.liveness_writer import LivenessFile
-from supervisor_core.errors import RunFinishedError
 from supervisor_core.run.model.liveness_record import LivenessRecord
 from supervisor_core.run.watch.liveness import CHIEF as CHIEF_TASK
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import SaveFailedError
+from supervisor_core.base.options import Options
 from supervisor_core.engine.environment import refuse_unwritable, run_name, versions
-from supervisor_core.errors import SaveFailedError
-from supervisor_core.options import Options
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import EventsWriteError
 from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.session_recorder import SessionRecorder
-from supervisor_core.errors import EventsWriteError
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import CheckpointRecord
 from supervisor_core.metrics.page import run_status

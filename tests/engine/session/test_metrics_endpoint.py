@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from supervisor_core.base.errors import OptionsError
+from supervisor_core.base.options import Options
 from supervisor_core.engine.environment import ADDRESS_VARIABLE, MetricsEndpoint
-from supervisor_core.errors import OptionsError
-from supervisor_core.options import Options
 from supervisor_core.run.status import RunStatus
 from tests.otlp_receiver import OtlpReceiver
 

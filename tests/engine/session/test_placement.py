@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.options import Options
+from supervisor_core.base.session_labels import MAX_LABELS, MAX_VALUE_CHARS
 from supervisor_core.engine.placement import Placement, labels_of_session, placement
-from supervisor_core.options import Options
-from supervisor_core.session_labels import MAX_LABELS, MAX_VALUE_CHARS
 
 SLURM = {
     "SLURM_JOB_USER": "ada", "USER": "root", "SLURM_JOB_ID": "4715", "SLURM_ARRAY_JOB_ID": "4711",
@@ -186,7 +186,7 @@ def test_nothing_is_imported() -> None:
     """Not even what is installed."""
     program = (
         "import sys; import supervisor_core.engine.placement as p; before = set(sys.modules); p.placement(); "
-        "from supervisor_core.options import Options; p.labels_of_session(Options()); "
+        "from supervisor_core.base.options import Options; p.labels_of_session(Options()); "
         "print(sorted(name for name in set(sys.modules) - before if '.' not in name))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

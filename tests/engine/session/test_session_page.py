@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.lease_file import LeaseRecord, decode, encode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.engine import stall_stacks
 from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.telemetry import CheckpointRecord
-from supervisor_core.options import Options
 from supervisor_core.process import runtime_directory
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.progress_page import PageReading, page_in, read_page
@@ -178,7 +178,7 @@ def no_memory(*arguments: Any) -> Any:
 
 TRAINER = """
 import mmap, os, sys
-from supervisor_core.options import Options
+from supervisor_core.base.options import Options
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.process.stacks_file import stacks_path
 from supervisor_core.run.watch.liveness import read_chief

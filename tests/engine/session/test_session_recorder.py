@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.base.errors import LogdirInUseError
+from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.engine.recorder import StopInfo
-from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import (
@@ -21,7 +22,6 @@ from supervisor_core.events.telemetry import (
     WorkerStatus,
 )
 from supervisor_core.metrics.table import RUN_METRICS
-from supervisor_core.options import Options
 from supervisor_core.run.fold.advice import Costs
 from supervisor_core.run.fold.run_fold import RunFold
 

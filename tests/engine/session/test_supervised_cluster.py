@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from supervisor_core.base.options import Options
 from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.telemetry import HeartbeatRecord
-from supervisor_core.options import Options
 from supervisor_core.run.fold.notices import notices_of
 
 SOON = Options(heartbeat_secs=0.01)

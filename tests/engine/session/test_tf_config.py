@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.errors import OptionsError
 from supervisor_core.engine.tf_config import TaskIdentity, parse_tf_config, task_from_environment
-from supervisor_core.errors import OptionsError
 
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
 

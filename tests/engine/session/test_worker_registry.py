@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.clock import SYSTEM_CLOCK
+from supervisor_core.base.clock import SYSTEM_CLOCK
 from supervisor_core.process.identity import Machine, this_machine
 
 WORKER = """

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
 from supervisor_core.events.telemetry import KINDS, SkippedCheckpoint, from_json
 from supervisor_core.metrics.page import run_status
 from supervisor_core.metrics.table import RUN_METRICS

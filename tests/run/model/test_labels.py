@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from supervisor_core.base.session_labels import MAX_LABELS, MAX_NAME_CHARS, MAX_VALUE_CHARS
 from supervisor_core.events.telemetry import SessionRecord, from_json
 from supervisor_core.metrics.page import run_status, write_run
 from supervisor_core.metrics.reading import Reading
 from supervisor_core.run.model.run import Run
-from supervisor_core.session_labels import MAX_LABELS, MAX_NAME_CHARS, MAX_VALUE_CHARS
 
 RunOf = Callable[..., Run]
 

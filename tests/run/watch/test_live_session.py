@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
+from supervisor_core.base.options import Options
 from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.metrics.page import run_status
-from supervisor_core.options import Options
 from supervisor_core.process import progress_page
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.page_writer import ProgressPage
@@ -338,7 +338,7 @@ TRAINER = (
     + """
 import sys, time
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.options import Options
+from supervisor_core.base.options import Options
 from supervisor_core.process.progress_page import TICKS
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine import stall_stacks

@@ -15,10 +15,10 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
+from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.lease_file import decode, encode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.events.telemetry import RecoveryRecord, SessionRecord
-from supervisor_core.options import Options
 from supervisor_core.tf1.cluster.ready_flag import ReadyFlag
 
 v1 = tf.compat.v1

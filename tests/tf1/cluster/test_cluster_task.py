@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 from ports import free_port
 
+from supervisor_core.base.errors import OptionsError
+from supervisor_core.base.options import Options
 from supervisor_core.engine.tf_config import TaskIdentity
-from supervisor_core.errors import OptionsError
-from supervisor_core.options import Options
 from supervisor_core.tf1.cluster import task as task_module
 from supervisor_core.tf1.cluster import wait
 from supervisor_core.tf1.cluster.task import ClusterTask

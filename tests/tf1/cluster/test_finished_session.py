@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
-from supervisor_core.options import Options
+from supervisor_core.base.options import Options
 from supervisor_core.tf1.cluster.connect import FinishedSession
 from tests.story.leases import Chief
 

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
-from supervisor_core.options import Options
+from supervisor_core.base.options import Options
 
 v1 = tf.compat.v1
 OPTIONS = Options(worker_name="worker:1", retry_initial_secs=3600.0, retry_max_secs=3600.0)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.base.options import Options
 from supervisor_core.engine.liveness_writer import LivenessFile
-from supervisor_core.options import Options
 from supervisor_core.process.identity import this_machine
 from supervisor_core.run.model.liveness_record import LivenessRecord
 from supervisor_core.tf1.cluster.task import CHECK_SECS, REMOTE_CHECK_SECS, ParameterServer

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.options import Options
+from supervisor_core.base.options import Options
 from supervisor_core.tf1.cluster.task import task_name
 
 v1 = tf.compat.v1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.errors import RunFinishedError
+from supervisor_core.base.errors import RunFinishedError
 from supervisor_core.tf1.cluster import wait as wait_module
 from supervisor_core.tf1.cluster.wait import DeadlineWait, SessionContext
 

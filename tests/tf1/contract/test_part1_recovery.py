@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from supervisor_core.errors import SaveFailedError
+from supervisor_core.base.errors import SaveFailedError
 
 v1 = tf.compat.v1
 

@@ -12,10 +12,10 @@ import pytest
 import tensorflow as tf
 from ports import free_port
 
+from supervisor_core.base.errors import LogdirInUseError
+from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.engine.tf_config import TaskIdentity
-from supervisor_core.errors import LogdirInUseError
-from supervisor_core.options import Options
 from supervisor_core.tf1.cluster import wait
 from supervisor_core.tf1.cluster.task import ClusterTask
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.errors import NoUsableCheckpointError
+from supervisor_core.base.errors import NoUsableCheckpointError
 
 v1 = tf.compat.v1
 

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core import MonitoredTrainingSession, Supervisor
-from supervisor_core.options import Options
+from supervisor_core.base.options import Options
 from supervisor_core.tf1 import lifecycle
 
 v1 = tf.compat.v1

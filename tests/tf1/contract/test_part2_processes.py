@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.errors import LogdirInUseError
+from supervisor_core.base.errors import LogdirInUseError
 
 v1 = tf.compat.v1
 STOP = v1.SessionLog.STOP

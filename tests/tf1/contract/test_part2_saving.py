@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from supervisor_core.base.errors import SaveFailedError
+from supervisor_core.base.options import Options
 from supervisor_core.engine import deadline, recorder
 from supervisor_core.engine.step_lock import StepLock
-from supervisor_core.errors import SaveFailedError
 from supervisor_core.events.events_file import EventsFile
-from supervisor_core.options import Options
 
 v1 = tf.compat.v1
 CHECKPOINT = v1.SessionLog.CHECKPOINT

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from supervisor_core.base.options import Options
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.options import Options
 from supervisor_core.tf1.services import StepCounterService
 
 v1 = tf.compat.v1

@@ -13,15 +13,15 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
-from supervisor_core.checkpoint.logdir_lock import LogdirLock
-from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.errors import (
+from supervisor_core.base.errors import (
     DamagedCheckpointError,
     NoUsableCheckpointError,
     SaveFailedError,
     UnreadableCheckpointError,
 )
-from supervisor_core.options import Options
+from supervisor_core.base.options import Options
+from supervisor_core.checkpoint.logdir_lock import LogdirLock
+from supervisor_core.checkpoint.store import CheckpointStore
 
 v1 = tf.compat.v1
 

@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core import Options
+from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.checkpoint import bundle
-from supervisor_core.errors import LogdirInUseError
 from supervisor_core.events.telemetry import SessionRecord
 from supervisor_core.run.model.run import Run
 from supervisor_core.run.watch.logdir_watch import LogdirWatch

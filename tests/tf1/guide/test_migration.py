@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import supervisor_core
-from supervisor_core.errors import LogdirInUseError
+from supervisor_core.base.errors import LogdirInUseError
 
 v1 = tf.compat.v1
 ORIGINAL, OURS = v1.train.Supervisor, supervisor_core.Supervisor

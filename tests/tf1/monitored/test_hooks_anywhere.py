@@ -14,8 +14,8 @@ import tensorflow as tf
 from tensorflow.python.platform import tf_logging
 
 import supervisor_core
+from supervisor_core.base.errors import DamagedCheckpointError
 from supervisor_core.checkpoint import bundle
-from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
 from supervisor_core.tf1.global_step import READ_CACHE, step_tensor
 from supervisor_core.tf1.monitored import checkpoint_hook

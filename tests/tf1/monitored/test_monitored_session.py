@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import supervisor_core
-from supervisor_core.errors import EventsError
+from supervisor_core.base.errors import EventsError
 from supervisor_core.tf1.cluster import wait
 
 v1 = tf.compat.v1

@@ -15,8 +15,8 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
+from supervisor_core.base.errors import LogdirInUseError, NoUsableCheckpointError
 from supervisor_core.checkpoint.staging import StagedCheckpoint
-from supervisor_core.errors import LogdirInUseError, NoUsableCheckpointError
 from supervisor_core.tf1.cluster import wait
 from supervisor_core.tf1.monitored import checkpoint_hook
 

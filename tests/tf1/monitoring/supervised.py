@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from supervisor_core import Supervisor
-from supervisor_core.options import Options
+from supervisor_core.base.options import Options
 
 
 def main(logdir: str, address: str, budget_secs: str) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.engine.step_lock import StepLock
-from supervisor_core.options import Options
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SaveResult
 from supervisor_core.tf1.session import SupervisedSession
 

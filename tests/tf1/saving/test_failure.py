@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from supervisor_core.base.errors import DamagedCheckpointError
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.errors import DamagedCheckpointError
 from supervisor_core.tf1 import checkpoint_writer as module
 from supervisor_core.tf1.tf_errors import is_outside_fault
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from supervisor_core.base.errors import UnlistedCheckpointsError
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointListing, CheckpointStore
-from supervisor_core.errors import UnlistedCheckpointsError
 from supervisor_core.tf1.tf_errors import is_outside_fault
 
 v1 = tf.compat.v1

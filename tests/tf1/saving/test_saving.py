@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from supervisor_core.base.options import Options
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.options import Options
 from supervisor_core.tf1 import checkpoint_writer as module
 from supervisor_core.tf1.checkpoint_writer import SaveLocation, SaveResult
 

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 from ports import free_port
 
+from supervisor_core.base.options import Options
 from supervisor_core.checkpoint import bundle
-from supervisor_core.options import Options
 from supervisor_core.tf1.checkpoint_writer import SaveResult
 
 v1 = tf.compat.v1

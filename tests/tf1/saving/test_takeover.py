@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.errors import LogdirInUseError
 from supervisor_core.tf1.tf_errors import is_outside_fault
 
 v1 = tf.compat.v1

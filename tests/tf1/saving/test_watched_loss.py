@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.errors import OptionsError
-from supervisor_core.options import Options
+from supervisor_core.base.errors import OptionsError
+from supervisor_core.base.options import Options
 
 v1 = tf.compat.v1
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from supervisor_core.systems import POSIX_MODULES
+from supervisor_core.base.systems import POSIX_MODULES
 
 FRAMEWORKS = {
     "tensorflow": "TensorFlow",
@@ -63,7 +63,7 @@ def _remedy(package: str, missing: str) -> str | None:
         )
     if missing in ("jax", "orbax") and sys.version_info < (3, 11):
         return f"{FRAMEWORKS[missing]}, which is not installed and needs Python 3.11 or newer"
-    from supervisor_core.install import install_command
+    from supervisor_core.base.install import install_command
 
     extra = adapter if adapter in FRAMEWORKS else missing
     return f"{FRAMEWORKS[missing]}, which is not installed: {install_command(extra)}"

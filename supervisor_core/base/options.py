@@ -9,9 +9,9 @@ from functools import cache
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from supervisor_core.address import parse_address
-from supervisor_core.errors import OptionsError
-from supervisor_core.session_labels import MAX_LABELS, problem_of
+from supervisor_core.base.address import parse_address
+from supervisor_core.base.errors import OptionsError
+from supervisor_core.base.session_labels import MAX_LABELS, problem_of
 
 CACHE_VARIABLE = "SUPERVISOR_CACHE"
 """Environment variable: the directory in which what reads logdirs keeps what it has read (docs/exporter.md)."""

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from supervisor_core.log import command_line
+from supervisor_core.base.log import command_line
 
 DISTRIBUTION = "tensorboard-plugin-supervisor"
 """This package, as pip calls it."""
@@ -99,7 +99,7 @@ def _origin() -> tuple[str, ...]:
     except PackageNotFoundError:
         recorded = None
     if recorded is None:
-        checkout = Path(__file__).resolve().parents[1]
+        checkout = Path(__file__).resolve().parents[2]
         return (str(checkout),) if (checkout / "pyproject.toml").is_file() else (DISTRIBUTION,)
     direct: dict[str, Any] = json.loads(recorded)
     url = str(direct["url"])

@@ -14,7 +14,7 @@ from google_crc32c import extend, value
 __all__ = ["extend", "value"]
 
 if google_crc32c.implementation != "c":
-    from supervisor_core.install import CRC32C, pip_install
+    from supervisor_core.base.install import CRC32C, pip_install
 
     logging.getLogger("supervisor_core").warning(
         "google-crc32c runs without its compiled part: checksums of events and checkpoints take thousands of times "

@@ -25,7 +25,7 @@ Errors that TensorFlow programs catch by TensorFlow's own types keep those types
 
 from __future__ import annotations
 
-from supervisor_core.log import printable_lines
+from supervisor_core.base.log import printable_lines
 
 
 class SupervisorError(Exception):

@@ -12,7 +12,7 @@ from typing import Any
 
 from tensorboard.plugins import base_plugin
 
-from supervisor_core.install import DISTRIBUTION, pip_uninstall, reinstall_command
+from supervisor_core.base.install import DISTRIBUTION, pip_uninstall, reinstall_command
 
 _LOG = logging.getLogger("supervisor_core")
 

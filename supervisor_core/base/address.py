@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from supervisor_core.errors import OptionsError
+from supervisor_core.base.errors import OptionsError
 
 DEFAULT_HOST = "127.0.0.1"
 """What an empty host means: metrics contain paths and host names, and need no password."""
