@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -125,8 +126,8 @@ class Events:
     """The supervisor's records: kind and values."""
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
-        """Return the values of each record of a kind."""
-        return [values for name, values in self.telemetry if name == kind]
+        """Return the values of each record of a kind; None of a field that it leaves out."""
+        return [defaultdict(lambda: None, values) for name, values in self.telemetry if name == kind]
 
     @property
     def saved(self) -> list[int]:
