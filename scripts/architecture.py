@@ -59,7 +59,7 @@ PROGRAMS = {
     "shell": "cli",
     "TensorBoard, frontend/": "tb_plugin",
 }
-FILES = ("storage", "logdir: events file, checkpoints, lease")
+FILES = ("storage", "logdir: events, checkpoints, liveness")
 
 
 def main() -> int:
