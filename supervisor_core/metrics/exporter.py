@@ -290,7 +290,7 @@ class Exporter:
         if self.has_looked:
             # Not before: in the first looks a run may have its own name because a rival has not been read yet.
             self._labels = labels
-        self._show(Page(texts, self._current.page), scans, problems)
+        self._show(Page(texts), scans, problems)
 
     def _labels_of(self, own_names: Mapping[Key, str | None], scans: Mapping[int, _Scan]) -> dict[Key, str]:
         """Return the label of each run: one that no run of another shard can have by its directory."""

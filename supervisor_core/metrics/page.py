@@ -7,17 +7,14 @@ and what the exporter says of itself, which therefore come last. `run_status` ha
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
-from hashlib import blake2b
-from operator import is_
 from typing import Any, TypeVar, get_args
-from zlib import crc32
 
 from supervisor_core.events.telemetry import ThreadStatus, WorkerState, WorkerStatus
-from supervisor_core.metrics.gzip_stream import GzipStream, deflate, inflated
 from supervisor_core.metrics.metric import Metric, RunMetric, Sample, Stage
 from supervisor_core.metrics.reading import Reading
 from supervisor_core.metrics.render import END, Format, header, lines
@@ -287,13 +284,13 @@ class RunText:
     @classmethod
     def of(cls, status: RunStatus, stage: Stage, fragments: Mapping[str, bytes], problems: Sequence[str]) -> RunText:
         """Return the text of a run by its parts."""
-        length, text = sum(map(len, fragments.values())), deflate(_BETWEEN.join(fragments.values()))
+        length, text = sum(map(len, fragments.values())), zlib.compress(_BETWEEN.join(fragments.values()), 1)
         return cls(status, stage, tuple(problems), length, _shared(tuple(fragments)), text)
 
     @property
     def fragments(self) -> Mapping[str, bytes]:
         """The lines of each metric that has some and does not depend on the time, by its name."""
-        return dict(zip(self._names, inflated(self._text).split(_BETWEEN), strict=False))
+        return dict(zip(self._names, zlib.decompress(self._text).split(_BETWEEN), strict=False))
 
 
 _BETWEEN = b"\xff"
@@ -326,47 +323,38 @@ def write_run(status: RunStatus, reading: Reading, stage: Stage = Stage.DETAIL) 
     return RunText.of(status, stage, {name: text for name, text in written if text}, problems)
 
 
+_GZIP = 16 + zlib.MAX_WBITS
+"""How zlib is told to write, or to read, a gzip file."""
+
+
 class Page:
     """See the module's docstring. Never changes, so any number of scrapes may read it at once.
 
     Args:
         runs: the runs, no two of which have the same label.
-        before: the page before this one: what has not changed since is not compressed again.
     """
 
-    def __init__(self, runs: Sequence[RunText], before: Page | None = None) -> None:
+    def __init__(self, runs: Sequence[RunText]) -> None:
         self.statuses = tuple(run.status for run in runs)
         """The runs' statuses."""
         self._detailed = [run.status for run in runs if run.stage is Stage.DETAIL]
-        self._at_rest = [run for run in runs if run.stage is Stage.AT_REST]
-        self._others = [run for run in runs if run.stage is not Stage.AT_REST]
-        rests = before is not None and _are_same(self._at_rest, before._at_rest)
-        self._resting: Mapping[str, _Column] = before._resting if before and rests else _resting(self._at_rest, before)
-        """The lines of the runs at rest, by the name of their metric."""
-        if before and rests and _are_same(self._others, before._others):
-            self._packed: Mapping[bool, GzipStream] = before._packed
-        else:
-            self._packed = self._pack()
         self.problems = tuple(text for run in runs for text in run.problems)
         """What could not be written, and why."""
-
-    def _pack(self) -> dict[bool, GzipStream]:
-        """Return what does not depend on the time, by whether it is in OpenMetrics."""
-        others = _columns(self._others)
-        packed = {False: GzipStream(), True: GzipStream()}
-        for metric in _PREPARED:
-            at_rest, body = self._resting.get(metric.name), others.get(metric.name, b"")
-            if at_rest is None and not body:
-                continue
-            compressed = deflate(body, _LEVEL) if body else b""
-            for openmetrics, stream in packed.items():
-                above = header(metric, openmetrics)
-                stream.add(above, deflate(above))
-                if at_rest is not None:
-                    stream.add_packed(at_rest.packed, at_rest.crc, at_rest.size)
-                if body:
-                    stream.add(body, compressed)
-        return {openmetrics: stream.copy() for openmetrics, stream in packed.items()}
+        columns: dict[str, list[bytes]] = {}
+        for run in runs:
+            for name, text in run.fragments.items():
+                columns.setdefault(name, []).append(text)
+        self._packed: dict[bool, tuple[bytes, zlib._Compress]] = {}
+        """By whether it is in OpenMetrics: what does not depend on the time, and what goes on with it."""
+        for openmetrics in (False, True):
+            packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
+            packed = [
+                packer.compress(b"".join([header(metric, openmetrics), *columns[metric.name]]))
+                for metric in _PREPARED
+                if metric.name in columns
+            ]
+            packed.append(packer.flush(zlib.Z_FULL_FLUSH))
+            self._packed[openmetrics] = b"".join(packed), packer
 
     @property
     def runs(self) -> int:
@@ -404,50 +392,12 @@ class Page:
                 last += (header(about_metric, openmetrics), text)
         if openmetrics:
             last.append(END)
+        packed, packer = self._packed[openmetrics]
+        rest = b"".join(last)
         if not gzip:
-            return b"".join([self._packed[openmetrics].plain(), *last])
-        stream, rest = self._packed[openmetrics].copy(), b"".join(last)
-        stream.add(rest, deflate(rest))
-        return stream.finish()
-
-
-_LEVEL, _LEVEL_AT_REST = 6, 9
-"""How well what is served is compressed: that of runs at rest is compressed once, and served many times."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """The lines of one metric, compressed."""
-
-    digest: bytes
-    packed: bytes
-    crc: int
-    size: int
-
-
-def _resting(runs: Sequence[RunText], before: Page | None) -> dict[str, _Column]:
-    """Return the lines of each metric of runs at rest; those that the page before has are not compressed again."""
-    known = {} if before is None else {column.digest: column.packed for column in before._resting.values()}
-    columns = {}
-    for name, text in _columns(runs).items():
-        digest = blake2b(text, digest_size=16).digest()
-        packed = known.get(digest) or deflate(text, _LEVEL_AT_REST)
-        columns[name] = _Column(digest, packed, crc32(text), len(text))
-    return columns
-
-
-def _are_same(runs: Sequence[RunText], before: Sequence[RunText]) -> bool:
-    """Whether these are the same objects: nothing of them was written again."""
-    return len(runs) == len(before) and all(map(is_, runs, before))
-
-
-def _columns(runs: Iterable[RunText]) -> dict[str, bytes]:
-    """Return the lines of each metric of these runs."""
-    columns: dict[str, list[bytes]] = {}
-    for run in runs:
-        for name, text in run.fragments.items():
-            columns.setdefault(name, []).append(text)
-    return {name: b"".join(texts) for name, texts in columns.items()}
+            return zlib.decompressobj(_GZIP).decompress(packed) + rest
+        packer = packer.copy()
+        return packed + packer.compress(rest) + packer.flush()
 
 
 def details(status: RunStatus, now: float, format: Format) -> bytes:

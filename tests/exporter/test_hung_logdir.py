@@ -128,12 +128,12 @@ def test_a_page_is_not_lost_to_another_that_is_being_written(
     pages: list[int] = []
     writer_at_it, other_done = threading.Event(), threading.Event()
 
-    def page(texts: list[module.RunText], before: module.Page | None = None) -> module.Page:
+    def page(texts: list[module.RunText]) -> module.Page:
         pages.append(len(texts))
         if len(pages) == 2:  # the first is the empty one of the beginning
             writer_at_it.set()
             assert other_done.wait(60)
-        return real(texts, before)
+        return real(texts)
 
     real = module.Page
     monkeypatch.setattr(module, "Page", page)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.metrics import gzip_stream, page
 from supervisor_core.metrics.config_files import rule_groups
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.metric import Stage
@@ -190,26 +189,6 @@ def test_a_run_at_rest_that_cannot_be_read_says_so(logs: Path, storage: Any, sam
     shutil.rmtree(logs / "failed")
     exporter.refresh()
     assert of_run(samples_of(exporter.scrape(TEXT)), "failed") == set()
-
-
-def test_runs_at_rest_are_compressed_once(
-    logs: Path, exporter_of: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A page whose runs at rest are those of the page before costs only what is live."""
-    levels: list[int] = []
-
-    def counted(data: bytes, level: int = 1) -> bytes:
-        levels.append(level)
-        return gzip_stream.deflate(data, level)
-
-    exporter: Exporter = exporter_of(logs)
-    clock.now += WEEKS
-    monkeypatch.setattr(page, "deflate", counted)
-    exporter.refresh()
-    assert levels.count(9) == 3  # state, end, and whose it was
-    levels.clear()
-    exporter.refresh()
-    assert levels.count(9) == 0
 
 
 @pytest.mark.parametrize(

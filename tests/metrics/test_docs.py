@@ -89,7 +89,7 @@ def test_every_query_is_valid(tmp_path: Path, promtool) -> None:
     "module",
     [
         "address",
-        *("metrics.access", "metrics.collector", "metrics.config_files", "metrics.gzip_stream"),
+        *("metrics.access", "metrics.collector", "metrics.config_files"),
         *("metrics.labels", "metrics.render", "metrics.server"),
         *("restarter.not_started", "restarter.failure", "cli"),
     ],
