@@ -20,8 +20,8 @@ from pathlib import Path
 
 from supervisor_core.base import checksum
 from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError, UnreadableCheckpointError
+from supervisor_core.base.json_records import MAX_TEXT
 from supervisor_core.checkpoint import contents, manifest, shard_metadata, torch_file
-from supervisor_core.checkpoint.json_records import MAX_TEXT
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import STRUCTURE, require_training

@@ -21,8 +21,8 @@ from typing import Any
 
 from fuzz.targets import HERE, TARGETS
 from supervisor_core.checkpoint import lease_file, ledger, manifest
-from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.manifest import Manifest, SealedFile
+from supervisor_core.checkpoint.retention import Doubt
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, format_state
 from supervisor_core.events import event_format, telemetry
 from supervisor_core.events.place import Place

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
-from supervisor_core.checkpoint import array_pieces, orbax_metadata, safetensors_file, shard_metadata, torch_file
+from supervisor_core.checkpoint import jax_files, safetensors_file, shard_metadata, torch_file
 from supervisor_core.checkpoint.ownership import distrust
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import parse_json, read_structure, require_training
@@ -269,8 +269,8 @@ def read_shards(files: SealedFiles, names: Collection[str]) -> Mapping[str, shar
 _KINDS: Mapping[str, Callable[[SealedFiles, Collection[str]], object]] = {
     "numpy": lambda files, names: safetensors_file.check(files, NUMPY, names),
     "torch": lambda files, names: safetensors_file.check(files, TORCH, names),
-    "jax": lambda files, names: orbax_metadata.read(files, ORBAX, names),
+    "jax": lambda files, names: jax_files.read_metadata(files, ORBAX, names),
     "shards": read_shards,
-    "sharded": array_pieces.files_of,
+    "sharded": jax_files.files_of,
 }
 """The kinds of arrays by their names in trees -> what checks their files."""

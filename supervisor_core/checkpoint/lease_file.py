@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from supervisor_core.base.clock import Clock, boot_secs
-from supervisor_core.checkpoint.json_records import Attempt, Integer, Secs, encode_object, parse_object, record_of
+from supervisor_core.base.json_records import Attempt, Integer, Secs, encode_object, parse_object, record_of
 from supervisor_core.storage.directory import path_now
 from supervisor_core.storage.local import filesystem_for, local_path
 from supervisor_core.storage.opening import open_own, open_unlinked

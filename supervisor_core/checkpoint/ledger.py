@@ -40,11 +40,10 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 from urllib.parse import quote
 
-from supervisor_core.checkpoint.doubt import Doubt
+from supervisor_core.base.json_records import Attempt, Integer, Secs, encode_object, parse_object, record_of
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.json_records import Attempt, Integer, Secs, encode_object, parse_object, record_of
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, files_of, last_part, step_in_name
-from supervisor_core.checkpoint.retention import Retention, Saved
+from supervisor_core.checkpoint.retention import Doubt, Retention, Saved
 from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, make_relative, read_state
 from supervisor_core.storage.filesystem import Filesystem

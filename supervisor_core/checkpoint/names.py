@@ -23,10 +23,11 @@ import os
 import re
 from collections.abc import Collection, Iterable
 
-from supervisor_core.checkpoint.legacy import SHARDED
 from supervisor_core.checkpoint.table import MAGIC
 from supervisor_core.storage.filesystem import Filesystem
 
+SHARDED = re.compile(r"-\?{5}-of-(\d{5})$")
+"""The end of the path of a sharded checkpoint of the older format."""
 _STEP = re.compile(r"-(\d{1,19})$")
 _DATA = r"\.data-\d{5}-of-\d{5}"
 _SHARD = r"-\d{5}-of-(\d{5})"

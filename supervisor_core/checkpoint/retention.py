@@ -3,7 +3,7 @@
 The original's rules (tensorflow's ``python/training/saver.py``): the newest ``max_to_keep`` stay listed; one that drops
 off the list is deleted, unless ``keep_every_n_hours`` have passed since the last one that was preserved. Three
 differences: those hours run on across restarts; a file outside the logdir is never deleted; and while the oldest listed
-checkpoint is in doubt (`doubt`), the last good one before it stays, too: until ``max_to_keep`` good ones have followed.
+checkpoint is in doubt (`Doubt`), the last good one before it stays, too: until ``max_to_keep`` good ones have followed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,58 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
+
+from supervisor_core.base.json_records import MAX_TEXT, Text
+
+MAX_CHARS = 300
+"""Of an error's text."""
+MAX_LOSSES = 3
+"""How many losses are named."""
+MAX_TAGS = 10_000
+"""Of losses that are read."""
+
+
+class Doubt(NamedTuple):
+    """Why a checkpoint is in doubt.
+
+    It was saved after an error, or the newest value of a loss was NaN or infinite, or one of its arrays has NaN. All
+    others are good, and the newest good one is never deleted (`decide`).
+    """
+
+    text: Text
+    """One sentence, or several."""
+    losses: Annotated[tuple[Text, ...], Meta(max_length=MAX_TAGS)] = ()
+    """Tags of the losses whose newest values were NaN or infinite: after a resume they count as such until the session
+    has logged a new one."""
+
+
+def doubt_of(error: str | None, losses: Sequence[str], array: str | None) -> Doubt | None:
+    """Return what speaks against a checkpoint; None where nothing does.
+
+    Args:
+        error: the error that ended the training before it was saved.
+        losses: tags of the losses whose newest values are NaN or infinite.
+        array: the name of one of its arrays, or of its files, that has NaN.
+
+    Example:
+        >>> doubt_of(None, ["train/loss"], None).text
+        'The newest value of "train/loss" is NaN or infinite.'
+    """
+    texts = []
+    if error is not None:
+        words = " ".join(error.split())
+        texts.append(f"It was saved after an error: {words[:MAX_CHARS]}")
+    if losses:
+        named = ", ".join(f'"{tag}"' for tag in losses[:MAX_LOSSES])
+        more = f" (and of {len(losses) - MAX_LOSSES} more losses)" if len(losses) > MAX_LOSSES else ""
+        texts.append(f"The newest value of {named}{more} is NaN or infinite.")
+    if array is not None:
+        texts.append(f'There is NaN in "{array}".')
+    known = tuple(tag for tag in losses if len(tag) <= MAX_TEXT)[:MAX_TAGS]
+    return Doubt(" ".join(texts)[:MAX_TEXT], known) if texts else None
 
 
 class Saved(NamedTuple):
@@ -23,7 +74,7 @@ class Saved(NamedTuple):
     deletable: bool = True
     """False for one outside the logdir."""
     in_doubt: bool = False
-    """See `doubt`."""
+    """See `Doubt`."""
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,10 @@ from supervisor_core.base.systems import user_id
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
-from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher, guarded
 from supervisor_core.checkpoint.manifest import Manifest, SealedFile
 from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, Listed, Skipped, newest_usable, unlisted
-from supervisor_core.checkpoint.retention import Retention, Saved, decide
+from supervisor_core.checkpoint.retention import Doubt, Retention, Saved, decide
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.checkpoint.set_aside import LAST_GOOD, NOTE, SetAside, find_set_aside, names_aside, note_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from supervisor_core.checkpoint.json_records import LARGEST, LARGEST_ATTEMPT, LATEST
+from supervisor_core.base.json_records import LARGEST, LARGEST_ATTEMPT, LATEST
 from supervisor_core.checkpoint.lease_file import COSTS, LeaseRecord
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.progress_page import page_in, page_of_session

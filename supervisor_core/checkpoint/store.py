@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
-from supervisor_core.checkpoint import bundle, legacy
+from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.guard import Publisher, guarded
 from supervisor_core.checkpoint.ledger import Ledger, SavedAs
 from supervisor_core.checkpoint.names import (
@@ -579,7 +579,7 @@ class CheckpointListing:
 
     def _modified_at(self, path: str) -> float | None:
         filesystem, path = self._filesystem_of(path)
-        for file in (f"{path}.index", legacy.first_file(filesystem, path)):
+        for file in (f"{path}.index", bundle.first_table_file(filesystem, path)):
             try:
                 return None if file is None else filesystem.modified_at(file)
             except OSError:
@@ -588,10 +588,10 @@ class CheckpointListing:
 
     def _exists(self, path: str) -> bool:
         filesystem, path = self._filesystem_of(path)
-        return filesystem.is_file(f"{path}.index") or legacy.first_file(filesystem, path) is not None
+        return filesystem.is_file(f"{path}.index") or bundle.first_table_file(filesystem, path) is not None
 
     def _is_legacy(self, path: str) -> bool:
-        return legacy.first_file(self._filesystem, path) is not None
+        return bundle.first_table_file(self._filesystem, path) is not None
 
     def _filesystem_of(self, path: str) -> tuple[Filesystem, str]:
         is_elsewhere = ("://" in path or "://" in self._logdir) and not path.startswith(self._logdir)

@@ -25,8 +25,7 @@ import struct
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from supervisor_core.checkpoint.keys import Keys
-from supervisor_core.checkpoint.pickles import Call, Global, Persistent, SharedValuesError, add_keys, decode
+from supervisor_core.checkpoint.pickles import Call, Global, Keys, Persistent, SharedValuesError, add_keys, decode
 
 MAX_PICKLE_BYTES = 64 << 20
 MAX_RECORDS = 1_000_000

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError
-from supervisor_core.checkpoint.json_records import no_number
-from supervisor_core.checkpoint.keys import Keys
+from supervisor_core.base.json_records import no_number
+from supervisor_core.checkpoint.pickles import Keys
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 
 STRUCTURE = "tree.json"

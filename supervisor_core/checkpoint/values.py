@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.base.install import pip_install
-from supervisor_core.checkpoint import array_pieces, bundle, contents, safetensors_file, shard_metadata
+from supervisor_core.checkpoint import bundle, contents, jax_files, safetensors_file, shard_metadata
 from supervisor_core.checkpoint.bundle import Progress
 from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
@@ -148,7 +148,7 @@ def values_of(
         return CheckpointValues(path=name, tensors=_by_name(_summed(local, _of_trainer(files, meter))))
     order: list[str] = []
     structure = read_structure(files)
-    structure.build(lambda _, name: order.append(array_pieces.shared_path(name)))
+    structure.build(lambda _, name: order.append(jax_files.shared_path(name)))
     places = {name: place for place, name in enumerate(order)}
     found = _summed(local, _of_tree(files, structure.names, meter))
     return CheckpointValues(
@@ -273,9 +273,9 @@ def _of_tree(files: SealedFiles, names: dict[str, set[str]], meter: Meter) -> It
         elif kind == "shards":
             yield from _of_shards(files, wanted, meter)
         elif kind == "sharded":
-            pieces = array_pieces.files_of(files, wanted)
+            pieces = jax_files.files_of(files, wanted)
             known = {piece.name: piece for parts in pieces.values() for piece, _ in parts}
-            for file in files.below(array_pieces.FOLDER):
+            for file in files.below(jax_files.FOLDER):
                 for array, start in _arrays(files, file):
                     piece = known[array.name]
                     blocks = _blocks(files, file, start, array.bytes, piece.dtype, meter)

@@ -12,11 +12,11 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
-from threading import Lock
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from msgspec import Meta, MsgspecError, convert
-from msgspec.json import Decoder
+
+from supervisor_core.base.json_records import decoder_of
 
 MAX_TEXT = 4096
 """Characters kept of a path or an error."""
@@ -37,9 +37,6 @@ Failure = Annotated[str, Meta(max_length=MAX_TEXT, extra={"unreadable": "not rea
 _T = TypeVar("_T")
 _Read = Callable[[Any], Any]
 """Returns what a field holds; None for what it cannot hold."""
-_building = Lock()
-"""One thread at a time has msgspec look at a class: what it has found so far it keeps on the class, and a thread that
-used a part of it would crash the process."""
 
 
 def decode(cls: type[_T], data: str) -> _T:
@@ -59,7 +56,7 @@ def decode(cls: type[_T], data: str) -> _T:
         Stop(step=None, error='dis')
     """
     try:
-        return cast("_T", _decoder(cast("Any", cls)).decode(data))
+        return cast("_T", decoder_of(cast("Any", cls)).decode(data))
     except (MsgspecError, ValueError, RecursionError):
         values = json.loads(data, parse_int=float)  # which takes any number of digits
     if not isinstance(values, dict):
@@ -87,7 +84,7 @@ def read_strictly(cls: type[_T], values: Any) -> _T:
     Raises:
         ValueError: if one is not; says which.
     """
-    _decoder(cast("Any", cls))
+    decoder_of(cast("Any", cls))
     try:
         return convert(values, cls)
     except MsgspecError as error:
@@ -108,12 +105,6 @@ def replaced(item: _T, **changes: Any) -> _T:
 @cache
 def _names(cls: Any) -> tuple[str, ...]:
     return tuple(each.name for each in fields(cls))
-
-
-@cache
-def _decoder(cls: Any) -> Decoder[Any]:
-    with _building:
-        return Decoder(cls)
 
 
 @cache

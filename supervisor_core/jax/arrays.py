@@ -21,7 +21,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from supervisor_core.base.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
-from supervisor_core.checkpoint import contents, orbax_metadata
+from supervisor_core.checkpoint import contents, jax_files
 from supervisor_core.checkpoint.manifest import SPARSE_BYTES, SPARSE_RATIO
 from supervisor_core.checkpoint.safetensors_file import Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
@@ -78,7 +78,7 @@ class JaxArrays:
         by_path = {tuple(name.split("/")): array for name, array in on_host.items()}
         try:
             for keys in by_path:
-                orbax_metadata.require_name(keys)
+                jax_files.require_name(keys)
         except ValueError as error:
             raise SaveFailedError(f"The arrays of JAX cannot be saved: {error}.") from error
         _checkpointer().save(path, nested(by_path))
@@ -88,7 +88,7 @@ class JaxArrays:
         """See `ArrayKind.load`; returns `Numbers`."""
         path, listed = files.path(self.file), files.below(self.file)
         most = self.present_bytes + SPARSE_BYTES + SPARSE_RATIO * sum(map(files.size, listed))
-        metadata = orbax_metadata.read(files, self.file, names)
+        metadata = jax_files.read_metadata(files, self.file, names)
         with folder_of(files, self.file, listed, metadata) as folder:
             return self._loaded(path, folder, names, most)
 
@@ -188,7 +188,7 @@ def folder_of(files: SealedFiles, folder: str, listed: Collection[str], metadata
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="tb-supervisor-orbax-"))
         for name in listed:
             os.makedirs(os.path.dirname(os.path.join(directory, name)), exist_ok=True)
-            if name == f"{folder}/{orbax_metadata.METADATA}":
+            if name == f"{folder}/{jax_files.METADATA}":
                 with open(os.path.join(directory, name), "wb") as copy:
                     copy.write(metadata)
                 continue

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError, UnreadableCheckpointError
-from supervisor_core.checkpoint import array_pieces, safetensors_file
-from supervisor_core.checkpoint.array_pieces import FOLDER, Piece
+from supervisor_core.checkpoint import jax_files, safetensors_file
+from supervisor_core.checkpoint.jax_files import FOLDER, Piece
 from supervisor_core.checkpoint.safetensors_file import ArrayBytes, Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.storage.local import LOCAL
@@ -131,7 +131,7 @@ class ShardedArrays:
     def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
         """See `ArrayKind.load`; returns `Stored`. Files in which there is nothing that this process needs are not
         read."""
-        found = array_pieces.files_of(files, names)
+        found = jax_files.files_of(files, names)
         present = self._present()
         wanted: dict[str, set[str]] = {}
         for path, pieces in found.items():
@@ -141,7 +141,7 @@ class ShardedArrays:
         read: dict[str, list[tuple[Piece, Any]]] = {path: [] for path in found}
         for file in wanted:
             for name, data in safetensors_file.read(files, file, None, _allocate).items():
-                piece = array_pieces.piece_of(name)
+                piece = jax_files.piece_of(name)
                 try:
                     read[piece.path].append((piece, data.view(_dtype(piece, files)).reshape(piece.shape)))
                 except ValueError as error:
@@ -151,7 +151,7 @@ class ShardedArrays:
         stored = {
             path: Stored(pieces[0][0].whole, _dtype(pieces[0][0], files), read[path]) for path, pieces in found.items()
         }
-        return {name: stored[array_pieces.shared_path(name)] for name in names}
+        return {name: stored[jax_files.shared_path(name)] for name in names}
 
     # What the ranks do before a save: `supervisor_core.training.ranks.SplitState`.
 

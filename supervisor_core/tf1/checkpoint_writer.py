@@ -30,10 +30,10 @@ from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.errors import DamagedCheckpointError, LogdirInUseError
 from supervisor_core.base.options import Options
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.doubt import Doubt, doubt_of
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.names import last_part, step_in_name
 from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.retention import Doubt, doubt_of
 from supervisor_core.checkpoint.staging import StagedCheckpoint
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.engine.coordinator import text_of

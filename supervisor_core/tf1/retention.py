@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.checkpoint.recovery import Candidate, Skipped, set_damaged_aside
-from supervisor_core.checkpoint.retention import Retention, Saved, decide
+from supervisor_core.checkpoint.retention import Doubt, Retention, Saved, decide
 from supervisor_core.checkpoint.state_file import SaveId
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.storage.local import local_path

@@ -20,9 +20,9 @@ from supervisor_core.base.clock import Clock
 from supervisor_core.base.errors import NoUsableCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.base.options import Options
 from supervisor_core.checkpoint import contents
-from supervisor_core.checkpoint.doubt import doubt_of
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.recovery import CheckpointChoice, Skipped, log_skipped, set_damaged_aside
+from supervisor_core.checkpoint.retention import doubt_of
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Decode, Sealed, SealedStore, StagedFiles
 from supervisor_core.checkpoint.session_history import SessionHistory

@@ -23,8 +23,8 @@ from supervisor_core.base.errors import (
     UnreadableCheckpointError,
 )
 from supervisor_core.checkpoint import contents, safetensors_file
-from supervisor_core.checkpoint.keys import require_short
 from supervisor_core.checkpoint.nan_check import has_nan
+from supervisor_core.checkpoint.pickles import require_short
 from supervisor_core.checkpoint.safetensors_file import Array, ArrayBytes, Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import MAX_DEPTH, STRUCTURE, encode, read_structure

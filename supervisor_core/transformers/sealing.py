@@ -23,10 +23,10 @@ from transformers import TrainerState
 from supervisor_core.base.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint.contents import TRAINER_STATE
-from supervisor_core.checkpoint.doubt import doubt_of
 from supervisor_core.checkpoint.manifest import NAME, Manifest, list_files, refusal
 from supervisor_core.checkpoint.ownership import own_there
 from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.retention import doubt_of
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.engine.deadline import NEVER, Deadline

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor_core.checkpoint.doubt import Doubt, doubt_of
+from supervisor_core.checkpoint.retention import Doubt, doubt_of
 
 
 def test_the_words() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.ledger import (
     DIRECTORY,
@@ -22,7 +21,7 @@ from supervisor_core.checkpoint.ledger import (
     later_saves,
     newest_attempt,
 )
-from supervisor_core.checkpoint.retention import Retention, Saved
+from supervisor_core.checkpoint.retention import Doubt, Retention, Saved
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, write_state
 from supervisor_core.storage.local import LOCAL
 

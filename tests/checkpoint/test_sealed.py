@@ -18,10 +18,10 @@ from supervisor_core.base.errors import (
 )
 from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint import sealed_files
-from supervisor_core.checkpoint.doubt import Doubt
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.checkpoint.recovery import set_damaged_aside
+from supervisor_core.checkpoint.retention import Doubt
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore, StagedFiles
 from supervisor_core.checkpoint.search import prefix_of

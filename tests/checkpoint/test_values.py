@@ -17,8 +17,8 @@ import pytest
 
 from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.checkpoint import values as values_module
-from supervisor_core.checkpoint.array_pieces import Piece
 from supervisor_core.checkpoint.bundle import verify
+from supervisor_core.checkpoint.jax_files import Piece
 from supervisor_core.checkpoint.manifest import Manifest, seal
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.values import CheckpointValues, values_of

@@ -140,7 +140,7 @@ def test_what_is_no_object_is_refused(text: str) -> None:
 BY_SEVERAL_THREADS = """
 import sys, threading
 from dataclasses import make_dataclass
-from supervisor_core.checkpoint.json_records import record_of
+from supervisor_core.base.json_records import record_of
 from supervisor_core.events.record_fields import decode, read_strictly
 
 READS = {

@@ -19,7 +19,7 @@ pytest.importorskip("flax.nnx", reason="flax is not installed")
 import numpy as np  # noqa: E402
 
 from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError, RanksError  # noqa: E402
-from supervisor_core.checkpoint.array_pieces import FOLDER, files_of  # noqa: E402
+from supervisor_core.checkpoint.jax_files import FOLDER, files_of  # noqa: E402
 from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
 from supervisor_core.jax.ranks import JaxRanks  # noqa: E402
 from supervisor_core.jax.shards import ShardedArrays, Stored, write_pieces  # noqa: E402

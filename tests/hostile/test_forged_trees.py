@@ -16,11 +16,11 @@ import pytest
 
 from supervisor_core.base import checksum
 from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError
+from supervisor_core.base.json_records import MAX_TEXT
 from supervisor_core.checkpoint import contents, safetensors_file
 from supervisor_core.checkpoint import manifest as manifests
-from supervisor_core.checkpoint.doubt import MAX_TAGS, doubt_of
-from supervisor_core.checkpoint.json_records import MAX_TEXT
 from supervisor_core.checkpoint.manifest import Manifest
+from supervisor_core.checkpoint.retention import MAX_TAGS, doubt_of
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.tree_file import MAX_BYTES
 from supervisor_core.storage.opening import MAX_READ_BYTES

@@ -18,7 +18,7 @@ from typing import cast
 from urllib.parse import quote
 
 from supervisor_core.base.errors import EventsError
-from supervisor_core.checkpoint.json_records import parse_object, record_of
+from supervisor_core.base.json_records import parse_object, record_of
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     WorkerState,

@@ -1,6 +1,12 @@
-"""``sharded/``: arrays of JAX that are split over processes, of which each has written its pieces into a file.
+"""The files of JAX's arrays in a checkpoint, without JAX: Orbax's metadata, and the pieces of arrays that are split.
 
-``sharded/2.safetensors`` is of process 2. In it each piece is bytes under a name that says all of it:
+``orbax/_METADATA`` has the names of the arrays (`read_metadata`). Orbax joins a name and its folder to a path, where it
+does not keep its arrays in a database (OCDBT): so names lead it to any file. What `save` writes is a database, in which
+a name is a key; nothing else is read. Older versions of Orbax take for a database what has the file `DATABASE`; newer
+ones do that where the metadata do not say it.
+
+``sharded/2.safetensors`` has the pieces that process 2 has written. In it each is bytes under a name that says all of
+it (`files_of`):
 
     objects/params/kernel#8,0:4,16:16,16:float32    path in the tree # first index : shape : shape of the array : dtype
 """
@@ -10,11 +16,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from supervisor_core.base.errors import DamagedCheckpointError
 from supervisor_core.checkpoint import safetensors_file
 from supervisor_core.checkpoint.sealed_files import SealedFiles
+from supervisor_core.checkpoint.tree_file import parse_json
+
+METADATA, DATABASE = "_METADATA", "manifest.ocdbt"
+MAX_BYTES = 256 << 20
+MAX_VALUES = 10_000_000
+
+_MAX_VALUES_EACH = 1_000
+"""Of an array as deep as a tree may be."""
+_DICT_KEY = 2
+_KIND = "np.ndarray"
 
 FOLDER = "sharded"
 
@@ -26,6 +42,64 @@ _NAME = re.compile(
 )
 _OF_A_RANK = re.compile(r"ranks/\d+/")
 _WIDEST = 16
+
+
+def read_metadata(files: SealedFiles, folder: str, names: Collection[str]) -> bytes:
+    """Return the content of the metadata; Orbax can be given it.
+
+    Args:
+        files: the checkpoint's.
+        folder: Orbax's.
+        names: those of the arrays in the tree.
+
+    Raises:
+        DamagedCheckpointError: if it names other arrays, or what Orbax would look for elsewhere.
+        UnreadableCheckpointError: if the file system refuses it.
+    """
+    has_database = f"{folder}/{DATABASE}" in files.below(folder)
+    name = f"{folder}/{METADATA}"
+    data = files.read(name, MAX_BYTES)
+    try:
+        content = parse_json(data, most=min(MAX_VALUES, (len(names) + 1) * _MAX_VALUES_EACH))
+        found = _names(content, has_database)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DamagedCheckpointError(f"{files.path(name)}: it is no metadata of Orbax's") from error
+    except ValueError as error:
+        raise DamagedCheckpointError(f"{files.path(name)}: {error}") from error
+    if len(found) != len(names) or set(found) != set(names):
+        raise DamagedCheckpointError(f"{files.path(name)}: it has other arrays than the tree")
+    return bytes(data)
+
+
+def require_name(keys: Collection[str]) -> None:
+    """Do nothing for an array's name that is one in Orbax's folder, too.
+
+    Args:
+        keys: its parts.
+
+    Raises:
+        ValueError: if it could lead elsewhere.
+    """
+    name = ".".join(keys)  # as Orbax joins them
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ValueError(f"an array's name, {name!r:.80}, leads out of its folder")
+
+
+def _names(content: Any, has_database: bool) -> list[str]:
+    """Return the names of the arrays, as the tree has them."""
+    if not has_database or content.get("use_ocdbt") not in (True, None) or "value_metadata_tree" in content:
+        raise ValueError("its arrays are in no database (OCDBT), or of other types than arrays")
+    found = []
+    for item in content["tree_metadata"].values():
+        keys = [key["key"] for key in item["key_metadata"]]
+        require_name(keys)
+        kind = item["value_metadata"]
+        if kind["value_type"] != _KIND or kind["skip_deserialize"] is not False:
+            raise ValueError(f"it has something of the type {kind['value_type']!r:.40}, which is no array")
+        if any(key["key_type"] != _DICT_KEY for key in item["key_metadata"]):
+            raise ValueError("it has arrays in a list")
+        found.append("/".join(keys))
+    return found
 
 
 class Piece(NamedTuple):

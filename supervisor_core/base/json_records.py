@@ -68,7 +68,7 @@ def record_of(cls: type[_T], raw: Mapping[str, Any]) -> _T:
     Raises:
         ValueError: if a field is missing, or has a value that it cannot hold; says which, and what it can hold.
     """
-    _prepare(cast("Any", cls))
+    decoder_of(cast("Any", cls))
     try:
         return convert(raw, cls)
     except ValidationError as error:
@@ -79,9 +79,10 @@ def record_of(cls: type[_T], raw: Mapping[str, Any]) -> _T:
 
 
 @cache
-def _prepare(cls: Any) -> None:
+def decoder_of(cls: Any) -> Decoder[Any]:
+    """Return what decodes records of a class; also needed before `convert` looks at it, see `_building`."""
     with _building:
-        Decoder(cls)
+        return Decoder(cls)
 
 
 def encode_object(version: int, fields: Mapping[str, Any]) -> bytes:
