@@ -8,7 +8,7 @@ from __future__ import annotations
 from supervisor_core.base.errors import EventsError
 from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.telemetry import KINDS, from_json
-from supervisor_core.metrics.page import Reading, run_status, write_run
+from supervisor_core.metrics.page import run_status, write_run
 from supervisor_core.run.fold.run_fold import RunFold
 
 LETTERS = {kind[:2]: kind for kind in KINDS} | {"xx": "unknown"}
@@ -31,6 +31,5 @@ def check_telemetry(data: bytes) -> None:
         fold.update([Chunk(path="events", from_start=number == 0, records=1, marks=(mark,))])
     run = fold.run(now=NOW)
     status = run_status(run, NOW, label="run", forget_after_secs=3600.0)
-    reading = Reading(logdir="logs", success=True, last_event_at=run.last_event_at, corrupt_records=0)
-    written = write_run(status, reading)
+    written = write_run(status)
     assert written.problems == (), written.problems

@@ -30,18 +30,25 @@ from supervisor_core.base.shard import RunShard
 from supervisor_core.metrics.collector import process_samples
 from supervisor_core.metrics.labels import RunLocation, logdir_labels, run_labels
 from supervisor_core.metrics.metric import Metric, Sample, Stage
-from supervisor_core.metrics.page import FORGET_AFTER_SECS, Page, RunText, copy_status, details, run_status, write_run
-from supervisor_core.metrics.reading import Reading, last_event_at
+from supervisor_core.metrics.page import (
+    FORGET_AFTER_SECS,
+    Page,
+    RunText,
+    copy_status,
+    details,
+    run_status,
+    stage_of,
+    write_run,
+)
 from supervisor_core.metrics.render import Format
-from supervisor_core.metrics.stage import stage_of
-from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
+from supervisor_core.metrics.table import BUILD_INFO, LOGDIR_METRICS, SCRAPE_DURATION, SCRAPE_SUCCESS, SHARDS
 from supervisor_core.metrics.vanished import Key, VanishedRun, VanishedRuns
 from supervisor_core.run.judge.counters import is_same_run
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.model.run import LIVE
 from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
-from supervisor_core.run.status import RunStatus
+from supervisor_core.run.status import Reading, RunStatus
 from supervisor_core.run.watch.copies import CopyMarks
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.run.watch.problem_log import ProblemLog
@@ -189,11 +196,14 @@ class Exporter:
         def about(complete: bool) -> Iterator[tuple[Metric, list[Sample]]]:
             yield SCRAPE_SUCCESS, [Sample({}, float(complete))]
             pairs = zip(up.logdirs, self._faults, strict=True)
-            yield from _facts_samples([replace(facts, failures=facts.failures + faults) for facts, faults in pairs])
+            logdirs = [replace(facts, failures=facts.failures + faults) for facts, faults in pairs]
+            for metric in LOGDIR_METRICS:
+                values = [(facts.label, metric.read(facts)) for facts in logdirs]
+                yield metric, [Sample({"logdir": label}, value) for label, value in values if value is not None]
             if self.shard is not None:
-                yield EXPORTER_METRICS["shards"], [Sample({"shard": str(self.shard.index)}, self.shard.count)]
-            yield EXPORTER_METRICS["scrape_duration_seconds"], [Sample({}, self.clock.monotonic() - began)]
-            yield EXPORTER_METRICS["build_info"], [Sample(self._versions, 1)]
+                yield SHARDS, [Sample({"shard": str(self.shard.index)}, self.shard.count)]
+            yield SCRAPE_DURATION, [Sample({}, self.clock.monotonic() - began)]
+            yield BUILD_INFO, [Sample(self._versions, 1)]
             yield from process_samples() if process else ()
 
         return up.page.render(format, now=self.clock.wall(), about=about, gzip=gzip)
@@ -318,7 +328,10 @@ class Exporter:
                 problems[key[0]].append(f"Run {label!r}: {watched.problem}")
             try:
                 text = self._unchanged(last, watched, label, now)
-                written[key] = watched, text or self._write_run(key, watched, label, now)
+                if text is None:
+                    status = self._status_of(key, watched, label, now)
+                    text = write_run(status, self._stage(status, now))
+                written[key] = watched, text
             except Exception as error:  # a fault of ours; it must not cost the other runs
                 _LOG.debug("Run %r cannot be shown", label, exc_info=True)
                 problems[key[0]].append(f"Run {label!r} cannot be shown: {error!r}")
@@ -350,7 +363,7 @@ class Exporter:
         logdirs = {index: self._current.logdirs[index].label for index in scans}
         identities = {index: scan.snapshot.identity for index, scan in scans.items()}
         elsewhere = {(index, name) for index, scan in scans.items() for name in scan.snapshot.elsewhere}
-        missed = self._vanished.update(self._written, found, now, logdirs, identities, elsewhere)
+        missed = self._vanished.update(self._written, found, now, identities, elsewhere)
         self._labels.update(missed.renamed)
         for index, deleted in missed.deleted.items():
             more = f" and {len(deleted) - MAX_NAMED:,} more" if len(deleted) > MAX_NAMED else ""
@@ -371,19 +384,11 @@ class Exporter:
         text = last[1]
         if text.stage is Stage.AT_REST:  # nothing changes it but its records
             return text
-        is_same = text.stage is self._stage(watched, text.status, now) and text.status.findings == findings(
-            watched, now
-        )
+        is_same = text.stage is self._stage(text.status, now) and text.status.findings == findings(watched, now)
         return text if is_same else None
 
-    def _stage(self, watched: WatchedRun, status: RunStatus, now: float) -> Stage:
-        seen_at = last_event_at(watched.run)
-        return Stage.DETAIL if self.detail else stage_of(status, seen_at, now, self.forget_after_secs)
-
-    def _write_run(self, key: Key, watched: WatchedRun, label: str, now: float) -> RunText:
-        status = self._status_of(key, watched, label, now)
-        reading = Reading.of(watched, self._current.logdirs[key[0]].label, success=watched.read_ok)
-        return write_run(status, reading, self._stage(watched, status, now))
+    def _stage(self, status: RunStatus, now: float) -> Stage:
+        return Stage.DETAIL if self.detail else stage_of(status, now, self.forget_after_secs)
 
     def _status_of(self, key: Key, watched: WatchedRun, label: str, now: float) -> RunStatus:
         scan = self._scans[key[0]]
@@ -391,14 +396,23 @@ class Exporter:
         logdir, said = _shown_logdir(scan.snapshot.logdir), findings(watched, now)
         directory = logdir if key[1] == "." else join(logdir, key[1])
         directory = watched.directory if watched.directory == directory else directory  # one object instead of two
+        run = watched.run
+        reading = Reading(
+            logdir=self._current.logdirs[key[0]].label,
+            success=watched.read_ok,
+            # Some writers have all their events happen in 1970.
+            last_event_at=run.last_event_at - (run.clock_skew_secs or 0.0) if run.last_event_at else None,
+            corrupt_records=watched.corrupt_records,
+            dropped=dict(watched.dropped),
+        )
         if watched.copy_of is not None:
             info = {"logdir": directory, "copy_of": watched.copy_of}
-            return replace(copy_status(watched.run, label), info=info, findings=said)
-        status = run_status(watched.run, now, label=label, forget_after_secs=self.forget_after_secs)
-        status = replace(status, info={"logdir": directory, **status.info}, findings=said)
-        if (last := self._written.get(key)) is not None and is_same_run(last[0].run, watched.run):
+            return replace(copy_status(run, label), info=info, findings=said, reading=reading)
+        status = run_status(run, now, label=label, forget_after_secs=self.forget_after_secs)
+        status = replace(status, info={"logdir": directory, **status.info}, findings=said, reading=reading)
+        if (last := self._written.get(key)) is not None and is_same_run(last[0].run, run):
             status = status.not_below(last[1].status)
-        if watched.unreachable and watched.run.state in LIVE:
+        if watched.unreachable and run.state in LIVE:
             status = replace(status, state="unreachable")
         return status
 
@@ -443,7 +457,12 @@ class _LogdirFacts:
     @property
     def scanned(self) -> bool:
         """Whether a scan of it has ended."""
-        return self.scan is not None and self.scan.at is not None
+        return self.last_scan is not None
+
+    @property
+    def last_scan(self) -> _Scan | None:
+        """Its newest scan, once one has reached it."""
+        return None if self.scan is None or self.scan.at is None else self.scan
 
     @property
     def first_look_at(self) -> float | None:
@@ -457,23 +476,6 @@ class _LogdirFacts:
     def reachable(self) -> bool:
         """Whether it was there and could be listed at the last scan."""
         return self.scan is None or (self.scan.snapshot.reachable and not self.displaced)
-
-
-def _facts_samples(logdirs: Sequence[_LogdirFacts]) -> Iterator[tuple[Metric, list[Sample]]]:
-    """Yield the metrics of the logdirs; before the end of its first scan a logdir has only its failures."""
-    scanned = [(facts, facts.scan) for facts in logdirs if facts.scan is not None and facts.scanned]
-    rows: dict[str, list[tuple[_LogdirFacts, float | None]]] = {
-        "logdir_up": [(facts, facts.reachable) for facts in logdirs if facts.scanned or not facts.reachable],
-        "runs": [(facts, facts.runs) for facts, _ in scanned],
-        "last_refresh_timestamp_seconds": [(facts, scan.at) for facts, scan in scanned],
-        "first_look_timestamp_seconds": [(facts, facts.first_look_at) for facts in logdirs],
-        "refresh_duration_seconds": [(facts, scan.secs) for facts, scan in scanned],
-        "storage_requests_total": [(facts, scan.snapshot.requests) for facts, scan in scanned],
-        "refresh_failures_total": [(facts, facts.failures) for facts in logdirs],
-    }
-    for name, row in rows.items():
-        samples = [Sample({"logdir": facts.label}, value) for facts, value in row if value is not None]
-        yield EXPORTER_METRICS[name], samples
 
 
 def _shown_logdir(logdir: str) -> str:

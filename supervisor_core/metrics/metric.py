@@ -87,9 +87,7 @@ class RunMetric(Metric):
     """Which samples an exporter serves below `Stage.DETAIL`; None: all. Of many threads few are in trouble."""
 
     def samples(self, status: RunStatus, now: float, stage: Stage = Stage.DETAIL) -> Iterable[Sample]:
-        """Return what an exporter serves of it for a run in a stage."""
-        if stage < self.stage:
-            return ()
+        """Return what an exporter serves of it for a run in a stage in which it is served."""
         read = self.read(status, now)
         return read if self.brief is None or stage is Stage.DETAIL else filter(self.brief, read)
 
@@ -98,6 +96,13 @@ class RunMetric(Metric):
         if self.stage is Stage.DETAIL:
             return self.read(status, now)
         return () if self.brief is None else [each for each in self.read(status, now) if not self.brief(each)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogdirMetric(Metric):
+    """A metric of an exporter's logdir, of which it is one value. None yields no sample."""
+
+    read: Callable[[Any], float | None]
 
 
 Field = str | Callable[[Any], Any]
@@ -205,6 +210,14 @@ def facts_metric(name: str, help: str, field: Field, **more: Any) -> RunMetric:
             yield Sample({**labels, "run": status.run}, 1)
 
     return _of_run(name, help, read, **more)
+
+
+def of_logdir(name: str, help: str, field: Field) -> LogdirMetric:
+    """Return a metric of each logdir of an exporter, whose names begin with ``supervisor_exporter_``."""
+    read = _reader(field)
+    return LogdirMetric(
+        name=f"supervisor_exporter_{name}", help=help, labels=("logdir",), served_by="exporter", read=read
+    )
 
 
 def _reader(field: Field) -> Callable[[Any], Any]:

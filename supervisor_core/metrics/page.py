@@ -14,12 +14,11 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar, get_args
 
+from supervisor_core.base.log import printable
 from supervisor_core.events.telemetry import ThreadStatus, WorkerState, WorkerStatus
 from supervisor_core.metrics.metric import Metric, RunMetric, Sample, Stage
-from supervisor_core.metrics.reading import Reading
 from supervisor_core.metrics.render import END, Format, header, lines
-from supervisor_core.metrics.stage import at_rest
-from supervisor_core.metrics.table import EXPORTER_METRICS, RUN_METRICS, SCRAPE_SUCCESS
+from supervisor_core.metrics.table import READ_SUCCESS, READING_METRICS, RUN_METRICS, SCRAPE_SUCCESS
 from supervisor_core.process.stacks import BLOCKED, location
 from supervisor_core.run.fold.watched_launch import watched_launch
 from supervisor_core.run.judge.counters import failures, lost_process_secs, time_secs
@@ -260,11 +259,58 @@ def _is_named(history: WorkerHistory, last: Session) -> bool:
     return last.ended_at is None or history.spans[-1].until >= last.ended_at
 
 
-_LASTING = tuple(metric for metric in RUN_METRICS if not metric.timed)
+MOMENT_SECS = 3600.0
+"""How long everything is served of a run after its end. Rules have half an hour to see the end: a Prometheus that was
+down for longer has forgotten the run."""
+
+_ENDED = ("completed", "stopped", "copy")
+_ALIVE = ("running", "stalled", "unreachable", "deleted")
+
+
+def stage_of(status: RunStatus, now: float, forget_after_secs: float) -> Stage:
+    """Return how much an exporter serves of a run. A fleet's logdir holds nine runs that have ended for each one that
+    is alive. No alert speaks of them: all that is asked of one is how and when it ended, whose it was, and where.
+
+    Args:
+        status: the run.
+        now: the present wall time.
+        forget_after_secs: after how long without events a run that is lost, has failed or is in no known state was
+            given up.
+    """
+    last_event_at = status.reading.last_event_at
+    if status.state in _ALIVE or last_event_at is None:
+        return Stage.LIVE
+    silent_secs = now - last_event_at
+    given_up_secs = 0.0 if status.state in _ENDED else forget_after_secs
+    if silent_secs > given_up_secs + MOMENT_SECS:
+        return Stage.AT_REST
+    return Stage.DEAD if status.state in ("lost", "failed") and silent_secs > MOMENT_SECS else Stage.LIVE
+
+
+def _at_rest(status: RunStatus) -> RunStatus:
+    """Return what is known of a run at rest: its state, its end, its findings; its host and labels, and of a copy its
+    place and its original. What differs from run to run, as a process's id, is left out."""
+    host = None if status.session is None else status.session.host
+    known = {} if host is None else {"host": printable(host)}
+    return RunStatus(
+        run=status.run,
+        active=None,
+        phase=None,
+        state=status.state,
+        ended_at=status.reading.last_event_at if status.ended_at is None else status.ended_at,
+        labels=status.labels,
+        findings=status.findings,
+        reading=status.reading,
+        info={**status.info, **known} if status.state == "copy" else known,
+        recoveries=None,
+        steps=None,
+        stalled=None,
+    )
+
+
+_LASTING = tuple(metric for metric in (*RUN_METRICS, *READING_METRICS) if not metric.timed)
 _LASTING_OF = {stage: [metric for metric in _LASTING if metric.stage <= stage] for stage in Stage}
 _TIMED = tuple(metric for metric in RUN_METRICS if metric.timed)
-_OF_READING = ("run_read_success", "last_event_timestamp_seconds", "corrupt_records_total", "dropped_total")
-_PREPARED: tuple[Metric, ...] = (*_LASTING, *(EXPORTER_METRICS[name] for name in _OF_READING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,12 +326,6 @@ class RunText:
     _names: tuple[str, ...]
     _text: bytes
     """The values of `fragments` in one object, compressed: a third of what a live run takes otherwise."""
-
-    @classmethod
-    def of(cls, status: RunStatus, stage: Stage, fragments: Mapping[str, bytes], problems: Sequence[str]) -> RunText:
-        """Return the text of a run by its parts."""
-        length, text = sum(map(len, fragments.values())), zlib.compress(_BETWEEN.join(fragments.values()), 1)
-        return cls(status, stage, tuple(problems), length, _shared(tuple(fragments)), text)
 
     @property
     def fragments(self) -> Mapping[str, bytes]:
@@ -303,24 +343,26 @@ def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def write_run(status: RunStatus, reading: Reading, stage: Stage = Stage.DETAIL) -> RunText:
+def write_run(status: RunStatus, stage: Stage = Stage.DETAIL) -> RunText:
     """Return a run's metrics as text. A value that cannot be written is left out, and named in ``problems``.
 
     Args:
         status: the run.
-        reading: how its files were read.
         stage: how much is served of it.
     """
     problems: list[str] = []
     if stage is Stage.AT_REST:
-        status = at_rest(status, reading.last_event_at)
-    written = [
-        (metric.name, _written(metric, status, partial(metric.samples, status, 0.0, stage), problems))
-        for metric in _LASTING_OF[stage]
-    ]
-    for name, samples in reading.samples(status.run, stage):
-        written.append((EXPORTER_METRICS[name].name, lines(EXPORTER_METRICS[name], _brief(samples))))
-    return RunText.of(status, stage, {name: text for name, text in written if text}, problems)
+        status = _at_rest(status)
+    metrics = _LASTING_OF[stage]
+    if stage < READ_SUCCESS.stage and not status.reading.success:
+        metrics = [*metrics, READ_SUCCESS]
+    written = {
+        metric.name: _written(metric, status, partial(metric.samples, status, 0.0, stage), problems)
+        for metric in metrics
+    }
+    fragments = {name: text for name, text in written.items() if text}
+    length, text = sum(map(len, fragments.values())), zlib.compress(_BETWEEN.join(fragments.values()), 1)
+    return RunText(status, stage, tuple(problems), length, _shared(tuple(fragments)), text)
 
 
 _GZIP = 16 + zlib.MAX_WBITS
@@ -350,7 +392,7 @@ class Page:
             packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
             packed = [
                 packer.compress(b"".join([header(metric, openmetrics), *columns[metric.name]]))
-                for metric in _PREPARED
+                for metric in _LASTING
                 if metric.name in columns
             ]
             packed.append(packer.flush(zlib.Z_FULL_FLUSH))

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from supervisor_core.base.log import printable
 from supervisor_core.metrics.metric import (
+    LogdirMetric,
     Metric,
     RunMetric,
     Sample,
@@ -21,6 +22,7 @@ from supervisor_core.metrics.metric import (
     histogram,
     is_false,
     is_true,
+    of_logdir,
     one_of,
     per_key,
     per_thread,
@@ -98,6 +100,10 @@ def _notices(status: RunStatus, now: float) -> Iterator[Sample]:
     for severity, each in {each.severity: each for each in status.notices}.items():
         labels = {"run": status.run, "severity": severity, "text": printable(each.text)}
         yield Sample(labels, each.at or 0.0)
+
+
+def _read_success(status: RunStatus, now: float) -> Iterator[Sample]:
+    yield Sample({"run": status.run, "logdir": status.reading.logdir}, status.reading.success)
 
 
 def _is_booked(sample: Sample) -> bool:
@@ -434,61 +440,90 @@ METRICS: tuple[Metric, ...] = (*RUN_METRICS, SCRAPE_SUCCESS)
 """What a training process serves, and an exporter too."""
 
 
-_OF_EXPORTER: Mapping[str, tuple[str, ...]] = {
-    "run_read_success": (
-        "1 if all the events files of the run could be read at the last refresh of its logdir.",
-        "logdir",
-        "run",
-    ),
-    "last_event_timestamp_seconds": (
+READ_SUCCESS = RunMetric(
+    name="supervisor_exporter_run_read_success",
+    help="1 if all the events files of the run could be read at the last refresh of its logdir.",
+    labels=("logdir", "run"),
+    read=_read_success,
+    stage=Stage.DEAD,
+    served_by="exporter",
+)
+"""A run that cannot be read is served as that in any stage."""
+
+READING_METRICS: tuple[RunMetric, ...] = (
+    READ_SUCCESS,
+    single(
+        "exporter_last_event_timestamp_seconds",
         "The latest wall time among the run's events, by the exporter's clock as far as is known.",
-        "run",
+        "reading.last_event_at",
+        stage=Stage.DEAD,
+        served_by="exporter",
     ),
-    "corrupt_records_total": ("Damaged places that were skipped in the run's events files.", "run"),
-    "dropped_total": (
+    single(
+        "exporter_corrupt_records_total",
+        "Damaged places that were skipped in the run's events files.",
+        "reading.corrupt_records",
+        served_by="exporter",
+    ),
+    per_key(
+        "exporter_dropped_total",
         "How often events, sessions or older history of the run were dropped beyond a bound (docs/limits.md).",
         "kind",
-        "run",
-    ),
-    "logdir_up": (
-        "1 if the logdir could be listed at its last refresh; 0 if not, or if an empty mount point is in its place.",
-        "logdir",
-    ),
-    "runs": ("Runs of the logdir that are served.", "logdir"),
-    "last_refresh_timestamp_seconds": ("When the logdir was last looked at, to the end.", "logdir"),
-    "first_look_timestamp_seconds": (
-        "When the runs that the first look at the logdir has read so far were brought up to date.",
-        "logdir",
-    ),
-    "refresh_duration_seconds": ("How long that took.", "logdir"),
-    "refresh_failures_total": ("Refreshes in which the logdir, or a run in it, could not be looked at.", "logdir"),
-    "storage_requests_total": (
-        "Requests to the object store that the logdir is in, for listings and events files.",
-        "logdir",
-    ),
-    "shards": ("In how many shards the runs are divided, by the shard that this exporter serves.", "shard"),
-    "scrape_duration_seconds": ("How long this scrape took to put together, compression apart.",),
-    "build_info": ("Versions the exporter runs with, one label each.",),
-}
-"""Name without its prefix -> help and labels."""
-
-_STAGES = {
-    "run_read_success": Stage.DEAD,
-    "last_event_timestamp_seconds": Stage.DEAD,
-    "dropped_total": Stage.AT_REST,
-}
-
-EXPORTER_METRICS: Mapping[str, Metric] = {
-    name: Metric(
-        name=f"supervisor_exporter_{name}",
-        help=help,
-        labels=tuple(labels),
+        "reading.dropped",
+        stage=Stage.AT_REST,
         served_by="exporter",
-        stage=_STAGES.get(name, Stage.LIVE),
-    )
-    for name, (help, *labels) in _OF_EXPORTER.items()
-}
-"""What an exporter serves besides, by the name without its prefix, in the order in which it is served."""
+    ),
+)
+"""What an exporter serves besides of each run: how it has read it."""
 
-ALL_METRICS: tuple[Metric, ...] = (*METRICS, *EXPORTER_METRICS.values())
+LOGDIR_METRICS: tuple[LogdirMetric, ...] = (
+    of_logdir(
+        "logdir_up",
+        "1 if the logdir could be listed at its last refresh; 0 if not, or if an empty mount point is in its place.",
+        lambda logdir: logdir.reachable if logdir.scanned or not logdir.reachable else None,
+    ),
+    of_logdir("runs", "Runs of the logdir that are served.", lambda logdir: logdir.runs if logdir.scanned else None),
+    of_logdir("last_refresh_timestamp_seconds", "When the logdir was last looked at, to the end.", "last_scan.at"),
+    of_logdir(
+        "first_look_timestamp_seconds",
+        "When the runs that the first look at the logdir has read so far were brought up to date.",
+        "first_look_at",
+    ),
+    of_logdir("refresh_duration_seconds", "How long that took.", "last_scan.secs"),
+    of_logdir(
+        "refresh_failures_total",
+        "Refreshes in which the logdir, or a run in it, could not be looked at.",
+        "failures",
+    ),
+    of_logdir(
+        "storage_requests_total",
+        "Requests to the object store that the logdir is in, for listings and events files.",
+        "last_scan.snapshot.requests",
+    ),
+)
+"""What an exporter serves of each of its logdirs; before the end of its first scan one has only its failures."""
+
+SHARDS = Metric(
+    name="supervisor_exporter_shards",
+    help="In how many shards the runs are divided, by the shard that this exporter serves.",
+    labels=("shard",),
+    served_by="exporter",
+)
+SCRAPE_DURATION = Metric(
+    name="supervisor_exporter_scrape_duration_seconds",
+    help="How long this scrape took to put together, compression apart.",
+    labels=(),
+    served_by="exporter",
+)
+BUILD_INFO = Metric(
+    name="supervisor_exporter_build_info",
+    help="Versions the exporter runs with, one label each.",
+    labels=(),
+    served_by="exporter",
+)
+
+EXPORTER_METRICS: tuple[Metric, ...] = (*READING_METRICS, *LOGDIR_METRICS, SHARDS, SCRAPE_DURATION, BUILD_INFO)
+"""What an exporter serves besides."""
+
+ALL_METRICS: tuple[Metric, ...] = (*METRICS, *EXPORTER_METRICS)
 """Every metric there is."""

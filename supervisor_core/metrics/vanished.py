@@ -15,7 +15,6 @@ from typing import NamedTuple, TypeAlias
 
 from supervisor_core.metrics.metric import Stage
 from supervisor_core.metrics.page import RunText, write_run
-from supervisor_core.metrics.reading import Reading
 from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.model.run import LIVE
 from supervisor_core.run.model.snapshot import WatchedRun
@@ -54,7 +53,6 @@ class VanishedRun:
     """Whether it was running or stalled when it was last seen."""
     deleted_at: float | None = None
     """When it turned out that someone has deleted it; None while it is unreachable."""
-    reading: Reading
     text: RunText = field(repr=False)
 
     @property
@@ -65,11 +63,12 @@ class VanishedRun:
     def delete(self, now: float) -> None:
         """Serve it as deleted from now on."""
         self.deleted_at = now
-        self.reading = replace(self.reading, success=True)  # its state is known
+        status = self.text.status
+        reading = replace(status.reading, success=True)  # its state is known
         status = replace(
-            self.text.status, state="deleted", active=False, phase=None, stall=None, error=None, workers=()
+            status, state="deleted", active=False, phase=None, stall=None, error=None, workers=(), reading=reading
         )
-        self.text = write_run(status, self.reading, self.text.stage)
+        self.text = write_run(status, self.text.stage)
 
     def is_kept(self, now: float, forget_after_secs: float) -> bool:
         """Whether it is still served, if it stays away."""
@@ -82,7 +81,7 @@ class VanishedRun:
         status = self.text.status
         active = False if self.given_up_at is not None and now > self.given_up_at else status.active
         if (status.run, status.active) != (label, active):
-            self.text = write_run(replace(status, run=label, active=active), self.reading, self.text.stage)
+            self.text = write_run(replace(status, run=label, active=active), self.text.stage)
         return self.text
 
 
@@ -125,7 +124,6 @@ class VanishedRuns:
         served: Mapping[Key, tuple[WatchedRun, RunText]],
         found: Mapping[int, Mapping[str, WatchedRun]],
         now: float,
-        logdirs: Mapping[int, str],
         identities: Mapping[int, Identity],
         elsewhere: Set[Key] = frozenset(),
     ) -> Missed:
@@ -135,7 +133,6 @@ class VanishedRuns:
             served: what the page had of each run that was there.
             found: the runs that are there now, by logdir; only of these logdirs may runs have vanished.
             now: the present wall time.
-            logdirs: the labels of the logdirs.
             identities: the inode and device of each logdir; None where that is not known.
             elsewhere: the runs that are there, and that another shard serves: they have not vanished.
         """
@@ -150,7 +147,7 @@ class VanishedRuns:
         for key, (watched, text) in served.items():
             is_missing = key[0] in found and key[1] not in found[key[0]] and key not in elsewhere
             if is_missing and watched.run.state in (*LIVE, *DEAD) and text.stage is not Stage.AT_REST:
-                kept[key] = self._kept(watched, text, now, logdirs[key[0]])
+                kept[key] = self._kept(watched, text, now)
         renamed = _renamed(kept, served, found) if kept else {}
         for _, old in renamed.values():
             kept.pop(old, None)
@@ -179,7 +176,7 @@ class VanishedRuns:
                 deleted.setdefault(index, []).append(run.text.status.run)
         return deleted
 
-    def _kept(self, watched: WatchedRun, text: RunText, now: float, logdir: str) -> VanishedRun:
+    def _kept(self, watched: WatchedRun, text: RunText, now: float) -> VanishedRun:
         run, status = watched.run, text.status
         if text.length > MAX_BYTES_OF_RUN:
             session = None if status.session is None else replace(status.session, versions={})
@@ -187,7 +184,7 @@ class VanishedRuns:
         if run.state in LIVE:
             gone = replace(watched, unreachable=True, problem="it is not there")
             status = replace(status, findings=findings(gone, now))
-        reading = Reading.of(watched, logdir, success=False)
+        status = replace(status, state="unreachable", reading=replace(status.reading, success=False))
         is_lost = run.state == "lost" and run.last_event_at is not None
         return VanishedRun(
             own_name=watched.own_name,
@@ -196,8 +193,7 @@ class VanishedRuns:
             newest_file=_base(watched.files[-1].path) if watched.files else None,
             is_live=run.state in LIVE,
             given_up_at=(run.last_event_at or 0.0) + self._forget_after_secs if is_lost else None,
-            reading=reading,
-            text=write_run(replace(status, state="unreachable"), reading, max(text.stage, Stage.LIVE)),
+            text=write_run(status, max(text.stage, Stage.LIVE)),
         )
 
 

@@ -66,6 +66,20 @@ class StallStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How an exporter has read the events files of a run, and how completely."""
+
+    logdir: str = ""
+    """The label of the logdir that they are below."""
+    success: bool = True
+    last_event_at: float | None = None
+    """When the newest event was, by the exporter's clock as far as is known; None where unknown."""
+    corrupt_records: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Items beyond a bound (docs/limits.md), by kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
     """One run at one moment: what a scrape shows. Times are wall-clock seconds since the epoch."""
 
@@ -140,6 +154,8 @@ class RunStatus:
     """What the program has said of the run, by the time at which it was said last."""
     findings: tuple[Finding, ...] = ()
     """What is to be said of the run, worst first; only an exporter judges it."""
+    reading: Reading = field(default_factory=Reading)
+    """Only of an exporter's."""
     info: Mapping[str, str] = field(default_factory=dict)
     """Facts of the run that are in no record: its logdir, a worker's task; labels of ``supervisor_run_info``."""
 

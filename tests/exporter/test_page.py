@@ -16,12 +16,11 @@ from supervisor_core.events.telemetry import SessionRecord, ThreadStatus
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.metric import Metric, Sample
 from supervisor_core.metrics.page import Page, write_run
-from supervisor_core.metrics.reading import Reading
 from supervisor_core.metrics.render import END, OPENMETRICS, TEXT, Format
-from supervisor_core.metrics.table import EXPORTER_METRICS, SCRAPE_SUCCESS
+from supervisor_core.metrics.table import LOGDIR_METRICS, SCRAPE_SUCCESS
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.distribution import Distribution
-from supervisor_core.run.status import CheckpointStatus, RunStatus
+from supervisor_core.run.status import CheckpointStatus, Reading, RunStatus
 
 NOW = 1_700_000_000.0
 READING = Reading(logdir="/logs", success=True, last_event_at=NOW - 1, corrupt_records=2)
@@ -69,12 +68,12 @@ RUNS = [
 def about(complete: bool) -> Iterator[tuple[Metric, list[Sample]]]:
     """What an exporter says of itself, in short."""
     yield SCRAPE_SUCCESS, [Sample({}, float(complete))]
-    yield EXPORTER_METRICS["runs"], []
+    yield LOGDIR_METRICS[1], []
 
 
 def page(*runs: RunStatus) -> Page:
     """A page of these runs."""
-    return Page([write_run(run, READING) for run in runs])
+    return Page([write_run(replace(run, reading=READING)) for run in runs])
 
 
 def of_runs(text: bytes) -> Counter[str]:

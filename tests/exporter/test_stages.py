@@ -14,10 +14,10 @@ import pytest
 from supervisor_core.metrics.config_files import rule_groups
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.metric import Stage
+from supervisor_core.metrics.page import MOMENT_SECS, stage_of
 from supervisor_core.metrics.render import OPENMETRICS, TEXT
-from supervisor_core.metrics.stage import MOMENT_SECS, stage_of
 from supervisor_core.metrics.table import ALL_METRICS
-from supervisor_core.run.status import RunStatus
+from supervisor_core.run.status import Reading, RunStatus
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 Samples = Callable[[bytes], dict[str, float]]
@@ -212,8 +212,9 @@ def test_a_run_at_rest_that_cannot_be_read_says_so(logs: Path, storage: Any, sam
 )
 def test_when_a_run_is_at_rest(state: Any, secs: float | None, stage: Stage) -> None:
     """By its state and its newest event; one whose times are not known, or lie in the future, is not."""
-    status = RunStatus(run="r", active=None, phase=None, state=state)
-    assert stage_of(status, None if secs is None else 1e9 - secs, 1e9, FORGET) is stage
+    reading = Reading(last_event_at=None if secs is None else 1e9 - secs)
+    status = RunStatus(run="r", active=None, phase=None, state=state, reading=reading)
+    assert stage_of(status, 1e9, FORGET) is stage
 
 
 def test_no_rule_goes_by_details() -> None:

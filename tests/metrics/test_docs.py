@@ -41,7 +41,7 @@ def test_every_metric_is_documented() -> None:
                 (
                     metric.type,
                     ", ".join(f"`{label}`" for label in metric.labels if label != "run" or metric not in RUN_METRICS),
-                    "" if metric.served_by == "both" or metric in EXPORTER_METRICS.values() else metric.served_by,
+                    "" if metric.served_by == "both" or metric in EXPORTER_METRICS else metric.served_by,
                     stage_of(metric),
                     metric.help,
                 )
@@ -88,8 +88,8 @@ def test_every_query_is_valid(tmp_path: Path, promtool) -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "address",
-        *("metrics.access", "metrics.collector", "metrics.config_files"),
+        "base.address",
+        *("metrics.collector", "metrics.config_files"),
         *("metrics.labels", "metrics.render", "metrics.server"),
         *("restarter.not_started", "restarter.failure", "cli"),
     ],

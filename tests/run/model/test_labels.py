@@ -9,7 +9,6 @@ from typing import Any
 from supervisor_core.base.session_labels import MAX_LABELS, MAX_NAME_CHARS, MAX_VALUE_CHARS
 from supervisor_core.events.telemetry import SessionRecord, from_json
 from supervisor_core.metrics.page import run_status, write_run
-from supervisor_core.metrics.reading import Reading
 from supervisor_core.run.model.run import Run
 
 RunOf = Callable[..., Run]
@@ -18,8 +17,7 @@ RunOf = Callable[..., Run]
 def info_of(run: Run) -> str:
     """The line of `supervisor_run_info` that an exporter serves."""
     status = run_status(run, 1_700_000_100.0)
-    reading = Reading(logdir="/runs", success=True, last_event_at=None, corrupt_records=0)
-    (line,) = write_run(status, reading).fragments["supervisor_run_info"].decode().splitlines()
+    (line,) = write_run(status).fragments["supervisor_run_info"].decode().splitlines()
     return line
 
 
