@@ -12,7 +12,6 @@ SCRIPT = Path(__file__).parents[2] / "scripts/stop_path.py"
 MOST_FILES = 27
 """Of the set that the script calls ``ending``, without `WATCHDOG`; a few calls depend on which thread comes first."""
 WATCHDOG = {
-    "process/dead_man.py",
     "process/page_writer.py",
     "process/stacks_file.py",
     "engine/hang_timeouts.py",

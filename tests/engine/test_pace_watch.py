@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.engine import pace_watch
-from supervisor_core.engine.pace_watch import PaceWatch
+from supervisor_core.engine import monitor
+from supervisor_core.engine.monitor import PaceWatch
 from supervisor_core.events.place import Pace
 
 OWN = ("/x/train.py:14 load",)
@@ -75,7 +75,7 @@ def test_an_evaluation_does_not_count(trained: Trained) -> None:
 
 def test_a_thread_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until it is stopped; starting twice changes nothing."""
-    monkeypatch.setattr(pace_watch, "LOOK_SECS", (0.0, 0.001))
+    monkeypatch.setattr(monitor, "LOOK_SECS", (0.0, 0.001))
     steps = iter(range(1_000_000))
     watch = PaceWatch(lambda: next(steps))
     watch.start()

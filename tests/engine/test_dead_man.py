@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
-from supervisor_core.process import dead_man
-from supervisor_core.process.dead_man import DeadManTimer
+from supervisor_core.engine import stall_stacks
+from supervisor_core.engine.stall_stacks import DeadManTimer
 from supervisor_core.process.stacks_file import StacksFile, read_stacks, stacks_path
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these timers are Linux's")
@@ -44,7 +44,7 @@ def test_a_hang_with_the_interpreter_s_lock_leaves_its_line(tmp_path: Path) -> N
         HOLD_LOCK_OF_INTERPRETER
         + f"""
 from pathlib import Path
-from supervisor_core.process.dead_man import DeadManTimer
+from supervisor_core.engine.stall_stacks import DeadManTimer
 from supervisor_core.process.stacks_file import StacksFile
 file = StacksFile(Path({str(tmp_path)!r}) / "s1.stacks", "s1")
 DeadManTimer(file.descriptor).arm(3.0)  # long after the line below has begun
@@ -94,8 +94,8 @@ def test_a_signal_of_the_program_is_not_taken(file: StacksFile) -> None:
     first.close()
     free = [  # and no timer of another session has it, which would end the process once the handlers are gone
         number
-        for number in range(signal.SIGRTMAX, signal.SIGRTMAX - dead_man._TRIED, -1)
-        if signal.getsignal(number) == signal.SIG_DFL and number not in dead_man._installed
+        for number in range(signal.SIGRTMAX, signal.SIGRTMAX - stall_stacks._TRIED, -1)
+        if signal.getsignal(number) == signal.SIG_DFL and number not in stall_stacks._installed
     ]
     handled, ignored = free[:2]
     signal.signal(was_ours, lambda *_: None)
@@ -125,8 +125,8 @@ def test_a_late_signal_of_a_closed_timer_does_no_harm(file: StacksFile) -> None:
 
 def test_without_a_free_signal_it_is_refused(file: StacksFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller does without."""
-    monkeypatch.setattr("supervisor_core.process.dead_man._TRIED", 0)
-    monkeypatch.setattr("supervisor_core.process.dead_man._unused", [])
+    monkeypatch.setattr("supervisor_core.engine.stall_stacks._TRIED", 0)
+    monkeypatch.setattr("supervisor_core.engine.stall_stacks._unused", [])
     with pytest.raises(OSError, match="No real-time signal is free"):
         DeadManTimer(file.descriptor)
 
