@@ -424,7 +424,8 @@ class Progress:
         """Number of saves that training waits for, or may have to."""
         self._starts = 0
         """Number of times that a model was lost, with all that was under way then."""
-        self._is_in_cluster = False
+        self.is_in_cluster = False
+        """Whether other processes may keep training waiting."""
         self._others_secs: float | None = None
         """How long none of the processes may make progress; None while another one may keep this one waiting."""
         self._steps = 0
@@ -458,11 +459,6 @@ class Progress:
         with self._lock:
             page.take_over(self.page)
             self.page = page
-
-    @property
-    def is_in_cluster(self) -> bool:
-        """Whether other processes may keep training waiting."""
-        return self._is_in_cluster
 
     @property
     def steps(self) -> int:
@@ -599,7 +595,7 @@ class Progress:
         """Record that other processes may keep training waiting, as one that evaluates for all: from now on the learned
         hang timeout of training is not below the default, but for what `others` says."""
         with self._counted():
-            self._is_in_cluster = True
+            self.is_in_cluster = True
             self._update_hang_timeout()
 
     def others(self, secs: float | None) -> None:
@@ -751,7 +747,7 @@ class Progress:
 
     def _update_hang_timeout(self) -> None:
         secs = self._own_timeout_secs()
-        if self._is_in_cluster and self.phase == "training" and secs is not None:
+        if self.is_in_cluster and self.phase == "training" and secs is not None:
             if self._others_secs is None:
                 secs = self._hang_timeouts.secs(self.phase, steps=self._steps, is_held=True)
             elif not self._holds:

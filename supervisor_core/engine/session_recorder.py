@@ -332,7 +332,8 @@ class SessionRecorder:
         )
         self._endpoint: MetricsEndpoint | None = None
         self._end_lock = threading.Lock()
-        self._history = SessionHistory(attempt=1, first_started_at=clock.wall(), exclusive=False)
+        self.history = SessionHistory(attempt=1, first_started_at=clock.wall(), exclusive=False)
+        """The earlier sessions of the run, once it has begun."""
         self._logdir = logdir
         self.publisher: Publisher | None = None
         """The identity under which checkpoints are published, with the lock check; valid after the session's end. None
@@ -353,7 +354,7 @@ class SessionRecorder:
     def holds(self, directory: str) -> bool:
         """Return whether a directory is this session's logdir, or below it and not a logdir itself, and no other chief
         can be active there."""
-        may = self._history.exclusive and not self.ended
+        may = self.history.exclusive and not self.ended
         return may and (is_same(directory, self._logdir or "") or is_covered(directory, self._logdir or ""))
 
     def saves_in(self, directory: str) -> bool:
@@ -390,7 +391,7 @@ class SessionRecorder:
                 restarts=before.restarts,
                 steps_lost=None if before.previous is None and before.attempt > 1 else before.steps_lost,
             )
-            self._history = before
+            self.history = before
             previous = chief_before(logdir, before)
             if lock.session is not None:
                 page = None if directory is None else str(page_in(directory, self.session_id))
@@ -450,7 +451,7 @@ class SessionRecorder:
             self._logdir_lock.record_ready()
         record = replace(
             self._identity.record,
-            **self._history.record_fields(self._identity.started_boot_secs),
+            **self.history.record_fields(self._identity.started_boot_secs),
             **asdict(placement()),
             starting_secs=activity["program_startup"],
             restoring_secs=activity["checkpoint_restore"],
@@ -476,11 +477,6 @@ class SessionRecorder:
         self._recorder.write(found, found.step)
 
     @property
-    def history(self) -> SessionHistory:
-        """The earlier sessions of the run, once it has begun."""
-        return self._history
-
-    @property
     def resume_check(self) -> ResumeRecord | None:
         """What the recomputed steps have shown of the resume so far; None where nothing was compared."""
         return self._identity.resume_check
@@ -499,7 +495,7 @@ class SessionRecorder:
     def can_adopt_model_of(self, session: str) -> bool:
         """Return whether the model that a session left alive can be adopted: its own, or see
         `SessionHistory.may_keep_model_of`."""
-        return session == self.session_id or self._history.may_keep_model_of(session)
+        return session == self.session_id or self.history.may_keep_model_of(session)
 
     def recovered(self, record: RecoveryRecord) -> None:
         """Count a recovery within the session, and write its record, durably."""
@@ -622,7 +618,7 @@ class SessionRecorder:
         if adopted:  # nothing is lost: the chief before may have recorded a step too many
             self._logdir_lock.record_rewind(0, restored_step)
             return
-        lost, before = self._logdir_lock.record_restore(restored_step), self._history
+        lost, before = self._logdir_lock.record_restore(restored_step), self.history
         self._lost(None if before.previous is not None and before.last_step is None else lost)
         self._monitor.identify(self._identity)
 

@@ -250,12 +250,8 @@ class StallReport:
         self._second: dict[str, Any] = {}
         """What the second look has shown."""
         self._say_again_at = 0.0
-        self._status: StallStatus | None = None
-
-    @property
-    def status(self) -> StallStatus | None:
+        self.status: StallStatus | None = None
         """The present stall; None without one."""
-        return self._status
 
     def begin(self, stall: StallReading, blocked: Stacks = _NO_STACKS, verdict: Verdict | None = None) -> None:
         """Report that a stall has begun.
@@ -269,7 +265,7 @@ class StallReport:
         self._first = {**self._stacks(), **blocked}
         line = self._line(self._first)
         at = None if line is None else location(line)
-        self._status = StallStatus(phase=stall.phase, thread=MAIN_THREAD, location=at)
+        self.status = StallStatus(phase=stall.phase, thread=MAIN_THREAD, location=at)
         self._second = {}
         sentence = self._take(verdict)
         now = self._clock.monotonic()
@@ -299,8 +295,8 @@ class StallReport:
         now = self._stacks()
         same = now.get(MAIN_THREAD) == self._first.get(MAIN_THREAD)
         line = self._line(now)
-        if same and self._status is not None:  # else it is somewhere else by now
-            self._status = replace(self._status, activity=activity)
+        if same and self.status is not None:  # else it is somewhere else by now
+            self.status = replace(self.status, activity=activity)
         self._second = {"same_frames": same, "activity": activity}
         sentence = self._take(verdict)
         frames = "the same frames twice" if same else "other frames than before"
@@ -328,8 +324,8 @@ class StallReport:
         """Keep a verdict; return it as a sentence for the log."""
         self._verdict = verdict
         self._say_again_at = self._clock.monotonic() + SECOND_LOOK_SECS
-        if self._status is not None:
-            self._status = replace(self._status, **_fields_of(verdict))
+        if self.status is not None:
+            self.status = replace(self.status, **_fields_of(verdict))
         return next_sentence(None if verdict is None else verdict.text)
 
     def blocked(self, stacks: Stacks) -> None:
@@ -343,7 +339,7 @@ class StallReport:
     def end(self, stall: StallReading) -> None:
         """Report that progress was made again."""
         self._write(stall, _NO_STACKS, self._line(self._first))
-        self._first, self._look_again_at, self._status = _NO_STACKS, None, None
+        self._first, self._look_again_at, self.status = _NO_STACKS, None, None
         self._second, self._verdict = {}, None
 
     def service(self, stall: StallReading) -> None:

@@ -33,7 +33,7 @@ class ProgressPage:
     two from the page for each store, since a forked child's page gets others.
     """
 
-    __slots__ = ("__weakref__", "_lock", "_path", "_process", "_selector", "_state", "counts", "times")
+    __slots__ = ("__weakref__", "_lock", "_process", "_selector", "_state", "counts", "path", "times")
 
     def __init__(self) -> None:
         self.counts: memoryview[int]
@@ -41,7 +41,8 @@ class ProgressPage:
         self.times: memoryview[float]
         """The same bytes as floats."""
         self._map(memoryview(bytearray(layout.PAGE_BYTES)))
-        self._path: Path | None = None
+        self.path: Path | None = None
+        """The file; None without one, after `close`, and in a forked child."""
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._selector = 0
@@ -90,15 +91,10 @@ class ProgressPage:
             },
         )
         page._map(memoryview(_new_file(path, image)))
-        page._path = path
+        page.path = path
         page._write()
         _PAGES.add(page)
         return page
-
-    @property
-    def path(self) -> Path | None:
-        """The file; None without one, after `close`, and in a forked child."""
-        return self._path
 
     def take_over(self, other: ProgressPage) -> None:
         """Continue with the progress that another page of this session has."""
@@ -141,7 +137,7 @@ class ProgressPage:
             remove: delete the file, which is not needed where a record says how the session ended.
         """
         self.update(ended=True)
-        path, self._path = self._path, None
+        path, self.path = self.path, None
         _PAGES.discard(self)
         self._map(memoryview(bytearray(layout.PAGE_BYTES)))  # never closed: another thread may be at a store
         if path is not None and remove and self._process == os.getpid():
@@ -165,7 +161,7 @@ class ProgressPage:
     def _leave_to_parent(self) -> None:
         """Write to memory of its own from now on, in a forked child."""
         self._lock = threading.Lock()
-        self._path = None
+        self.path = None
         self._map(memoryview(bytearray(layout.PAGE_BYTES)))
 
 
