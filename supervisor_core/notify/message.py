@@ -14,6 +14,7 @@ from supervisor_core.base.log import printable
 from supervisor_core.notify.event import Event, Topic
 from supervisor_core.run.judge.finding import Severity
 from supervisor_core.run.judge.incidents import LEAST_RUNS, named, place, time_span
+from supervisor_core.run.judge.wordings import WORDINGS, Wording
 
 PRIORITY: tuple[Topic, ...] = ("page", "warn", "end", "restart", "info")
 """What is said first, and is kept where there is too much."""
@@ -25,19 +26,6 @@ _MENTION = re.compile(
     r"<(?=[@!#&%]|users/|at\b|[a-z][a-z0-9+.-]*:)|@(?=everyone|(?:here|channel|all|room)\b|\*)|\](?=\()", re.IGNORECASE
 )
 """What a chat takes as a call of all its members, or of one, or as a link that shows another address than its own."""
-
-_OF_SEVERAL = {
-    ("lost", "begins"): "were lost",
-    ("failed", "begins"): "failed",
-    ("stalled", "begins"): "stalled",
-    ("stalled", "is_over"): "made progress again",
-    ("saves_failing", "begins"): "began to fail to save",
-    ("saves_failing", "is_over"): "saved again",
-    ("restarted", "happened"): "were restarted",
-    ("completed", "happened"): "were completed",
-    ("stopped", "happened"): "were stopped",
-}
-"""Kind of event, and what it says -> what several runs did."""
 
 AppriseType = Literal["failure", "warning", "info", "success"]
 _TYPES: dict[Severity, AppriseType] = {"page": "failure", "warn": "warning", "info": "info"}
@@ -151,8 +139,9 @@ def _lines(events: Sequence[Event]) -> list[tuple[str, int]]:
 def _of_several(members: Sequence[Event], runs: Sequence[str]) -> str:
     first = members[0]
     where = f"within {time_span(members)}{place(members)}"
-    what = _OF_SEVERAL.get((first.kind, first.what))
-    if what is None:
+    wording = WORDINGS.get(first.kind, Wording())
+    what = wording.several_again if first.what == "is_over" else wording.several
+    if not what:
         return f"{len(runs):,} runs {where}: {named(runs)}. The first: {first.text}"
     return f"{len(runs):,} runs {what} {where}. Runs: {named(runs)}."
 

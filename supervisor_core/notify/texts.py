@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from supervisor_core.notify.run_changes import OVER, Started, newest_session
 from supervisor_core.run.judge.finding import Finding
+from supervisor_core.run.judge.wordings import WORDINGS
 from supervisor_core.run.model.run import LIVE, Outcome, Run
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.model.words import duration, share
@@ -41,25 +42,25 @@ def is_over(said: Finding, watched: WatchedRun, now: float) -> tuple[str, float]
     run, last = watched.run, newest_session(watched.run)
     ahead, at = run.clock_skew_secs or 0.0, now
     is_alive = run.state in LIVE
-    what = ""
+    is_undone = False
     if said.kind in ("lost", "failed") and is_alive and last is not None:
-        what = "runs again"
+        is_undone = True
         began = (last.started_at or now) - ahead
         at = began if (said.since or 0.0) < began <= now else now
     elif said.kind == "stalled":
         stall = next((item for item in reversed(run.stalls) if item.until is not None), None)
         until = None if stall is None or stall.until is None else stall.until - ahead
         at = until if until is not None and (said.since or 0.0) <= until <= now else now
-        what = "makes progress again" if run.state == "running" else ""
+        is_undone = run.state == "running"
     elif said.kind == "saves_failing" and is_alive and _has_saved_since(run, said.since):
-        what = "saves again"
-    elif said.kind == "loss_not_finite" and is_alive and run.loss_finite:
-        what = "the loss is finite again"
-    elif said.kind == "unreachable" and not watched.unreachable:
-        what = "its directory can be read again"
+        is_undone = True
+    elif said.kind == "loss_not_finite":
+        is_undone = is_alive and bool(run.loss_finite)
+    elif said.kind == "unreachable":
+        is_undone = not watched.unreachable
     after = "" if said.since is None or at - said.since < 1.0 else f" after {duration(at - said.since)}"
-    if what:
-        return f"{what}{after}", at
+    if is_undone:
+        return f"{WORDINGS[said.kind].again}{after}", at
     why = ", as the run has ended" if run.state in (*OVER, "lost", "failed") else ""
     if said.kind == "saves_failing" and not why:  # a new session of it may fail likewise
         why = ", as its program has ended"

@@ -23,6 +23,7 @@ from supervisor_core.process.progress_page import PageReading, pages_in
 from supervisor_core.process.runtime_directory import private_directories
 from supervisor_core.process.stacks import Activity, whereabouts
 from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS
+from supervisor_core.run.judge.wordings import WORDINGS
 
 STARTING_SECS = HANG_TIMEOUT_SECS["starting"]
 """What a program without a progress page has until its first event."""
@@ -148,10 +149,11 @@ class HangWatch:
             saves_failed, events_failed = self._unwritten.get(page.session, (False, False))
             self._unwritten[page.session] = in_a_row > 1, page.events_fail
             if (in_a_row > 1) is not saves_failed:
-                why = f"cannot save: {in_a_row} saves in a row have failed: {page.save_error}"
-                found.append("saves again" if saves_failed else why)
+                saves, why = WORDINGS["saves_failing"], page.save_error
+                found.append(saves.again if saves_failed else saves.launch.format(count=in_a_row, why=why))
             if page.events_fail is not events_failed:
-                found.append("writes events again" if events_failed else f"cannot write events: {page.events_error}")
+                events, why = WORDINGS["events_failing"], page.events_error
+                found.append(events.again if events_failed else events.launch.format(why=why))
         return found
 
     @property

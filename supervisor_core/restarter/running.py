@@ -40,6 +40,7 @@ from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView, RunP
 from supervisor_core.restarter.policy import ChildEnd
 from supervisor_core.restarter.processes import become_subreaper
 from supervisor_core.run.fold.watched_launch import SEEN_EVERY_SECS
+from supervisor_core.run.judge.wordings import WORDINGS
 from supervisor_core.run.watch.last_words import death_of
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -314,7 +315,7 @@ class RunningLaunch:
             return
         if hang is None:
             if alarm.seen_at is not None:
-                self.display.line(f"launch {attempt} makes progress again")
+                self.display.line(f"launch {attempt} {WORDINGS['stalled'].again}")
             if (ended := alarm.report.ends()) is not None:
                 self.record(None, ended)
             alarm.clear()

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from supervisor_core.run.judge.run_incidents import ENDS, Incident, IncidentKind, LaneKind, incidents, lane_items
+from supervisor_core.run.judge.run_incidents import ENDS, Incident, LaneKind, incidents, lane_items
+from supervisor_core.run.judge.wordings import DOWN_AGAIN, WORDINGS, Wording
 from supervisor_core.run.model.run import Run
 from supervisor_core.run.model.words import counted, duration, listed
 
@@ -95,17 +96,18 @@ def together(found: Sequence[Incident], stays: Iterable[Stay]) -> list[tuple[Inc
     `BURST_RUNS` runs, or of `BURST_SHARE` of the live ones; or those of all runs of a host, at least `LEAST_RUNS`.
     """
     places = _Stays(stays)
-    by_class: defaultdict[_Class, list[Incident]] = defaultdict(list)
+    by_cause: defaultdict[str, list[Incident]] = defaultdict(list)
     for item in found:
-        by_class[_class_of(item.kind)].append(item)
+        by_cause["down" if item.kind in ENDS else item.kind].append(item)
     groups: list[tuple[Incident, ...]] = []
-    for kind, items in by_class.items():
+    for kind, items in by_cause.items():
         items.sort(key=_begin)
+        window_secs = _SAVES_SECS if kind == "saves" else WINDOW_SECS
         taken = set[int]()
         for index, first in enumerate(items):
             if id(first) in taken:
                 continue
-            end = bisect_right(items, first.at + kind.window_secs, key=_begin)
+            end = bisect_right(items, first.at + window_secs, key=_begin)
             of_run = {item.run: item for item in reversed(items[index:end]) if id(item) not in taken}
             members = places.burst(sorted(of_run.values(), key=_begin))
             members = members if first in members else [first]
@@ -150,42 +152,7 @@ class _Stays:
         return there <= {item.run for item in items}
 
 
-class _Class(NamedTuple):
-    """Kinds of incidents that may have one cause."""
-
-    name: str
-    window_secs: float
-    what: Callable[[int], str]
-    """What happened to a number of runs."""
-    after: str
-    """What the runs did afterwards."""
-    still: str
-    """What those do to which it lasts."""
-
-
-_DOWN = _Class("down", WINDOW_SECS, lambda n: f"{n:,} runs went down", "were started again", "still down")
-_STALLED = _Class("stall", WINDOW_SECS, lambda n: f"{n:,} runs stalled", "made progress again", "still stalled")
-_SAVES = _Class("saves", 600.0, lambda n: f"Saves of {n:,} runs began to fail", "saved again", "still failing to save")
-_SILENT = _Class("silence", WINDOW_SECS, lambda n: f"{n:,} runs were halted", "ran again", "still halted")
-_RECOVERED = _Class(
-    "recovery", WINDOW_SECS, lambda n: f"{n:,} runs lost TensorFlow's session", "continued", "still lost"
-)
-_LOSS = _Class("loss", WINDOW_SECS, lambda n: f"The loss of {n:,} runs became NaN or infinite", "", "not finite since")
-
-_CLASSES: Mapping[IncidentKind, _Class] = {
-    "stall": _STALLED, "saves": _SAVES, "silence": _SILENT, "recovery": _RECOVERED, "loss": _LOSS,
-}  # fmt: skip
-_ENDED: Mapping[IncidentKind, str] = {
-    "lost": "were lost",
-    "error": "failed",
-    "oom": "were OOM-killed",
-    "hang": "hung and were killed",
-    "signal": "were stopped by a signal",
-}
-
-
-def _class_of(kind: IncidentKind) -> _Class:
-    return _CLASSES.get(kind, _DOWN)
+_SAVES_SECS = 600.0
 
 
 def incident_sentences(found: Iterable[Incident], stays: Iterable[Stay], since: float, until: float) -> list[Sentence]:
@@ -193,7 +160,7 @@ def incident_sentences(found: Iterable[Incident], stays: Iterable[Stay], since: 
 
     A run that went down several times in the stretch is one sentence.
     """
-    near = [item for item in found if item.touches(since - _SAVES.window_secs, until + _SAVES.window_secs)]
+    near = [item for item in found if item.touches(since - _SAVES_SECS, until + _SAVES_SECS)]
     touching = [group for group in together(near, stays) if any(item.touches(since, until) for item in group)]
     again: defaultdict[str, list[Incident]] = defaultdict(list)
     for first, *others in touching:
@@ -221,19 +188,18 @@ def _is_open(item: Incident) -> bool:
 def _loop_sentence(ends: Sequence[Incident]) -> Sentence:
     """Return what happened to a run that went down again and again."""
     last = ends[-1]
-    text = f"{last.run} went down {len(ends):,} times within {time_span(ends)}{_cause(ends)}. Last: {last.text}"
+    what = DOWN_AGAIN.format(run=last.run, count=f"{len(ends):,}", span=time_span(ends))
+    text = f"{what}{_cause(ends)}. Last: {last.text}"
     return Sentence(at=ends[0].at, text=text, runs=(last.run,), is_open=_is_open(last))
 
 
 def _group_sentence(members: Sequence[Incident]) -> Sentence:
-    kind = _class_of(members[0].kind)
-    kinds = {item.kind for item in members}
-    what = kind.what(len(members))
-    if len(kinds) == 1 and members[0].kind in ENDS:
-        what = f"{len(members):,} runs {_ENDED[members[0].kind]}"
+    of_all = WORDINGS["down"] if members[0].kind in ENDS else members[0].wording
+    wording = members[0].wording if len({item.kind for item in members}) == 1 else of_all
+    what = wording.together.format(number=f"{len(members):,}", several=wording.several)
     runs = tuple(item.run for item in members)
     text = f"{what} within {time_span(members)}{place(members)}{_cause(members)}."
-    text += f"{_then(members, kind)} Runs: {named(runs)}."
+    text += f"{_then(members, of_all)} Runs: {named(runs)}."
     return Sentence(at=members[0].at, text=text, runs=runs, is_group=True, is_open=any(map(_is_open, members)))
 
 
@@ -277,19 +243,19 @@ def _cause(members: Sequence[Incident]) -> str:
     return f": {why.removesuffix('.')}" if number == len(members) else f"; {number:,} of them: {why.removesuffix('.')}"
 
 
-def _then(members: Sequence[Incident], kind: _Class) -> str:
+def _then(members: Sequence[Incident], wording: Wording) -> str:
     """Return what the members of a group did afterwards."""
     after = sorted(item.until - item.at for item in members if item.until is not None)
     parts = []
-    if after and kind.after:
+    if after and wording.several_again:
         took = duration(after[0]) if after[-1] - after[0] < 1 else f"{duration(after[0])} to {duration(after[-1])}"
-        parts.append(f" {_number(len(after), len(members))} {kind.after} after {took}.")
+        parts.append(f" {_number(len(after), len(members))} {wording.several_again} after {took}.")
     still = tuple(item.run for item in members if _is_open(item))
     over = tuple(item.run for item in members if item.until is None and item.is_over)
     if still:
         verb = "is" if len(still) == 1 else "are"
-        parts.append(f" {_number(len(still), len(members))} {verb} {kind.still}{_which(still, members)}.")
-    if over and kind is _DOWN:
+        parts.append(f" {_number(len(still), len(members))} {verb} {wording.still}{_which(still, members)}.")
+    if over and members[0].kind in ENDS:
         number = f"{len(over):,} {'was' if len(over) == 1 else 'were'} not"
         none = len(over) == len(members)
         parts.append(f" {'None was' if none else number} started again{_which(over, members)}.")
@@ -311,7 +277,6 @@ def named(names: Sequence[str]) -> str:
 
 
 _PLANNED: Mapping[LaneKind, str] = {"completed": "completed", "stopped": "was stopped"}
-_OF_SEVERAL: Mapping[str, str] = {"was stopped": "were stopped"}
 STARTED = "started"
 
 
@@ -342,6 +307,7 @@ def planned_sentences(
     found = []
     for verb, of in names.items():
         if of:
-            what = f"{counted(len(of), 'run')} {verb if len(of) == 1 else _OF_SEVERAL.get(verb, verb)}"
+            did = verb if len(of) == 1 else verb.replace("was ", "were ")
+            what = f"{counted(len(of), 'run')} {did}"
             found.append(Sentence(at=None, text=f"{what}: {named(of)}.", runs=tuple(of)))
     return found

@@ -13,6 +13,7 @@ from supervisor_core.run.judge.cluster import name_of_chief
 from supervisor_core.run.judge.finding import SEVERITIES, Finding
 from supervisor_core.run.judge.finding_subject import Subject, facts, found
 from supervisor_core.run.judge.stragglers import Paced, Straggler, straggler
+from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.run import Session, WorkerHistory
 from supervisor_core.run.model.words import counted, duration, in_a_line, named, next_sentence, rate, sentence
@@ -38,7 +39,7 @@ def reading(about: Subject) -> Iterator[Finding]:
         if about.is_alive:
             yield found(
                 "unreachable",
-                f"The run's directory is gone or cannot be listed: {sentence(watched.problem or 'why is not known')}",
+                say("unreachable", why=sentence(watched.problem or "why is not known")),
                 since=about.run.last_event_at,
                 command=command_line("ls", "-ld", "--", watched.directory),
                 evidence={"path": watched.directory},
@@ -47,7 +48,7 @@ def reading(about: Subject) -> Iterator[Finding]:
     if watched.problem is not None:
         yield found(
             "read_error",
-            f"Not all of the run can be read; what is shown may be old or incomplete: {sentence(watched.problem)}",
+            say("read_error", why=sentence(watched.problem)),
             evidence={"error": in_a_line(watched.problem)},
             command=about.command("verify"),
         )
@@ -61,8 +62,7 @@ def clock(about: Subject) -> Iterator[Finding]:
     difference = f"{duration(round(abs(ahead) / 60) * 60.0)} {'ahead of' if ahead > 0 else 'behind'}"
     yield found(
         "clock_skew",
-        f"The clock of {last.host or 'its machine'} is {difference} this machine's. "
-        "The times of the run are by that clock.",
+        say("clock_skew", host=last.host or "its machine", difference=difference),
         action="Compare the clocks of both machines (timedatectl), and let NTP set them.",
         evidence=facts(last, skew_secs=ahead),
     )
@@ -74,7 +74,7 @@ def copy(about: Subject) -> Iterator[Finding]:
     if original is not None:
         yield found(
             "copy",
-            f"A copy of {original}: its newest session runs, or ran, there.",
+            say("copy", original=original),
             since=about.run.last_event_at,
             evidence={"path": original},
         )
@@ -95,8 +95,12 @@ def saves(about: Subject) -> Iterator[Finding]:
         of = "" if good is None or good.step is None else f", of step {good.step:,}"
         yield found(
             "checkpoint_damaged",
-            f"The newest checkpoint is {'damaged' if newest.damage is not None else 'in doubt'}: "
-            f"{sentence(newest.damage or newest.doubt or '')} {which}{of}.",
+            say(
+                "checkpoint_damaged",
+                how="damaged" if newest.damage is not None else "in doubt",
+                why=sentence(newest.damage or newest.doubt or ""),
+                which=f"{which}{of}",
+            ),
             is_old=about.is_old(newest.at) and not about.is_alive,
             since=newest.at,
             evidence=facts(None, step=newest.step, path=newest.path),
@@ -117,7 +121,7 @@ def saves(about: Subject) -> Iterator[Finding]:
     if since_failed is not None and about.now - since_failed > limits.hold_secs:
         yield found(
             "checkpoint_overdue",
-            f"A save has failed, and none has succeeded since: {sentence(failed[0].error or 'why is not known')}",
+            say("checkpoint_overdue/failed", why=sentence(failed[0].error or "why is not known")),
             since=since_failed,
             cost=about.unsaved(),
             evidence=facts(last, step=None if newest is None else newest.step),
@@ -126,8 +130,7 @@ def saves(about: Subject) -> Iterator[Finding]:
     elif age > patience and about.now - started > patience + limits.start_grace_secs and not failing:
         yield found(
             "checkpoint_overdue",
-            f"The newest checkpoint is older than {limits.checkpoint_intervals:g} of its intervals of "
-            f"{duration(interval)}.",
+            say("checkpoint_overdue", intervals=f"{limits.checkpoint_intervals:g}", interval=duration(interval)),
             since=at + interval,
             cost=about.unsaved(),
             evidence=facts(last, step=None if newest is None else newest.step),
@@ -158,11 +161,12 @@ def _saves_failing(about: Subject, last: Session) -> Finding:
     failed = _failed_in_a_row(about, last)
     error = last.save_error or (failed[0].error if failed else None)
     why = "why is not known" if error is None else error
+    in_a_row = say("saves_failing/cost", count=f"{last.save_failures_in_a_row:,}")
     return found(
         "saves_failing",
-        f"Checkpoints cannot be saved: {sentence(why)}",
+        say("saves_failing", why=sentence(why)),
         since=failed[-1].at if failed else None,
-        cost=" ".join(filter(None, (f"{last.save_failures_in_a_row:,} saves have failed in a row.", about.unsaved()))),
+        cost=" ".join(filter(None, (in_a_row, about.unsaved()))),
         command=_back(about, last, error) or about.disk_space(),
         evidence=facts(last, error=error and in_a_line(error), step=about.run.step),
     )
@@ -174,7 +178,7 @@ def loss(about: Subject) -> Iterator[Finding]:
     if run.loss_finite is not False:
         return
     since, good = run.loss_nonfinite_since, run.last_good
-    text = f"The loss is NaN or infinite{'' if since is None else f' since step {since:,}'}."
+    text = say("loss_not_finite", since="" if since is None else f" since step {since:,}")
     if good is None:
         action = "Stop the training: there is no checkpoint from before." if about.is_alive else None
     else:
@@ -201,7 +205,7 @@ def events(about: Subject) -> Iterator[Finding]:
     if last.events_error is not None:
         yield found(
             "events_failing",
-            f"The training cannot write its events; what is shown of it may be old: {sentence(last.events_error)}",
+            say("events_failing", why=sentence(last.events_error)),
             command=_back(about, last, last.events_error) or about.disk_space(),
             evidence=facts(last, error=in_a_line(last.events_error)),
         )
@@ -210,7 +214,7 @@ def events(about: Subject) -> Iterator[Finding]:
     if watched.free_bytes is not None and needed and watched.free_bytes < SAVES_TO_FIT * needed:
         yield found(
             "disk_low",
-            f"The disk of the run's directory has room for less than {SAVES_TO_FIT} more checkpoints.",
+            say("disk_low", saves=SAVES_TO_FIT),
             command=about.disk_space(),
             evidence=facts(last, free_bytes=watched.free_bytes, checkpoint_bytes=needed),
         )
@@ -226,7 +230,7 @@ def speed(about: Subject) -> Iterator[Finding]:
         return
     yield found(
         "slow",
-        f"The training is slow: {rate(slow.recent)} steps/s, {rate(slow.usual)} before.",
+        say("slow", recent=rate(slow.recent), usual=rate(slow.usual)),
         since=slow.since,
         action="Compare the durations of steps with earlier ones: if they have grown, look at the machine, else at the "
         "input.",
@@ -244,7 +248,7 @@ def cluster(about: Subject) -> Iterator[Finding]:
     if lost:
         yield found(
             "worker_lost",
-            f"{_named(lost, len(here))} lost or failed: {'; '.join(map(_of_worker, lost[:SHOWN_NAMES]))}.",
+            say("worker_lost", number=_named(lost, len(here)), which=_each(lost)),
             since=min((_since(worker) for worker in lost), default=None),
             action=_ALL_RANKS if lost[0].name.startswith("rank:") else _ONE_TASK,
             evidence=facts(None, workers=len(lost), worker=lost[0].name, host=lost[0].host),
@@ -259,7 +263,7 @@ def cluster(about: Subject) -> Iterator[Finding]:
     if stuck:
         yield found(
             "worker_stuck",
-            f"{_named(stuck, len(here))} making no progress: {'; '.join(map(_of_worker, stuck[:SHOWN_NAMES]))}.",
+            say("worker_stuck", number=_named(stuck, len(here)), which=_each(stuck)),
             since=min(map(_since, stuck)),
             evidence=facts(None, workers=len(stuck), worker=stuck[0].name, host=stuck[0].host),
             command=about.inspect(),
@@ -281,14 +285,14 @@ def _paced(chief: Session, others: list[WorkerHistory]) -> list[Paced]:
 def _straggles(slow: Straggler, about: Subject) -> Finding:
     name, host = named([slow.paced.name]), slow.paced.host
     where = "" if host is None else f" on {host}"
+    who = f"{name[0].upper()}{name[1:]}{where}"
     step_secs = slow.paced.pace.step_secs
     share = (slow.secs - slow.usual_secs) / step_secs
     if slow.is_waited_for:
-        text = f"{name[0].upper()}{name[1:]}{where} is slow: the other processes wait for it in each step."
+        text = say("straggler/waited_for", who=who)
         cost = f"About {share:.0%} of each step of {duration(step_secs)}."
     else:
-        usual = duration(slow.usual_secs)
-        text = f"{name[0].upper()}{name[1:]}{where} is slow: {duration(slow.secs)} for a step, the others {usual}."
+        text = say("straggler", who=who, own=duration(slow.secs), usual=duration(slow.usual_secs))
         cost = None
     return found(
         "straggler",
@@ -301,6 +305,10 @@ def _straggles(slow: Straggler, about: Subject) -> Finding:
 
 def _named(sick: list[WorkerHistory], of: int) -> str:
     return f"{len(sick):,} of {counted(of, 'worker')} {'is' if len(sick) == 1 else 'are'}"
+
+
+def _each(sick: list[WorkerHistory]) -> str:
+    return "; ".join(map(_of_worker, sick[:SHOWN_NAMES]))
 
 
 def _of_worker(worker: WorkerHistory) -> str:
@@ -357,8 +365,8 @@ def threads(about: Subject) -> Iterator[Finding]:
         error = next((thread.last_error for thread in down if thread.last_error), None)
         yield found(
             "thread_down",
-            f"{counted(len(down), 'service thread')} failed or overdue: {named}."
-            f"{'' if error is None else f' {sentence(error)}'}",
+            say("thread_down", threads=counted(len(down), "service thread"), which=named)
+            + ("" if error is None else f" {sentence(error)}"),
             since=min((span.since for thread in down for span in thread.spans[-1:]), default=None),
             evidence=facts(None, thread=down[0].name, error=error and in_a_line(error)),
             command=about.inspect(),

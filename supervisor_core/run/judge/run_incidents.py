@@ -19,6 +19,15 @@ from supervisor_core.run.judge.counters import (
     unplanned_ends,
 )
 from supervisor_core.run.judge.state_findings import hang_at_end, stalled_at
+from supervisor_core.run.judge.wordings import (
+    NOT_RESTARTED,
+    REPEATED,
+    REPEATED_BRIEFLY,
+    RESTARTED_BRIEFLY,
+    WORDINGS,
+    Wording,
+    say,
+)
 from supervisor_core.run.model.program_launch import ProgramLaunch, launch_error
 from supervisor_core.run.model.run import DOWNTIME, LIVE, Outcome, Run, Session, Stall
 from supervisor_core.run.model.words import counted, duration, in_a_line
@@ -97,52 +106,48 @@ class Incident:
         step = "" if self.step is None else f" at step {self.step:,}"
         where = "" if self.host is None else f" on {self.host}"
         why = "" if self.why is None else f": {self.why.removesuffix('.')}"
-        what = f"{_VERBS.get(self.kind, self.kind).removeprefix('was ')}{step}{where}{why}"
+        ended = self.wording.one.removeprefix("{run} ").removeprefix("was ")
+        what = f"{ended}{step}{where}{why}"
         if self.until is None:
             return what
-        least = "at least " if self.is_least else ""
-        again = f", {least}{counted(self.repeated_steps, 'step')} recomputed" if self.repeated_steps else ""
-        return f"{what}; restarted after {duration(self.until - self.at)}{again}"
+        after = RESTARTED_BRIEFLY.format(after=duration(self.until - self.at))
+        return f"{what}{after}{self._repeated(REPEATED_BRIEFLY)}"
+
+    @property
+    def wording(self) -> Wording:
+        """How it is said."""
+        return WORDINGS[_FINDING_OF.get(self.kind, self.kind)]
 
     def _what(self) -> str:
         where = "" if self.host is None else f" on {self.host}"
-        if self.kind == "saves":
-            saves = "A save" if self.count == 1 else counted(self.count, "save")
-            return f"{saves} of {self.run} failed{where}"
-        if self.kind == "loss":
-            return f"The loss of {self.run} is not finite"
+        saves = "A save" if self.count == 1 else counted(self.count, "save")
         has_length = self.kind in ("stall", "silence") and self.until is not None
         lasted = f" for {duration((self.until or 0.0) - self.at)}" if has_length else ""
-        return f"{self.run} {_VERBS[self.kind]}{lasted}{where}"
+        return f"{self.wording.one.format(run=self.run, saves=saves)}{lasted}{where}"
 
     def _then(self) -> str:
         """Return what followed."""
-        least = "at least " if self.is_least else ""
-        again = f"; {least}{counted(self.repeated_steps, 'step')} done again" if self.repeated_steps else ""
+        text = self.wording.ended
         if self.until is None:
-            if self.kind in ENDS:
-                return " It was not started again." if self.is_over else " It is still down."
-            open_ends: Mapping[str, str] = {"stall": " It still makes none.", "saves": " No save has succeeded since."}
-            return open_ends.get(self.kind, "")
-        after = duration(self.until - self.at)
-        if self.kind in ENDS:
-            step = "" if self.resumed_step is None else f" at step {self.resumed_step:,}"
-            return f" It was started again after {after}{step}{again}."
-        if self.kind == "saves":
-            return f" The next good one came {after} after the first failure."
-        return f" It continued after {after}{again}." if self.kind == "recovery" else ""
+            text = NOT_RESTARTED if self.kind in ENDS and self.is_over else self.wording.lasts
+        if not text:
+            return ""
+        after = "" if self.until is None else duration(self.until - self.at)
+        step = "" if self.resumed_step is None else f" at step {self.resumed_step:,}"
+        return f" {text.format(after=after, step=step, repeated=self._repeated(REPEATED))}"
+
+    def _repeated(self, text: str) -> str:
+        least = "at least " if self.is_least else ""
+        return text.format(steps=f"{least}{counted(self.repeated_steps, 'step')}") if self.repeated_steps else ""
 
 
-_VERBS: Mapping[IncidentKind, str] = {
-    "lost": "was lost",
+_FINDING_OF: Mapping[IncidentKind, str] = {
     "error": "failed",
-    "oom": "was OOM-killed",
-    "hang": "hung and was killed",
-    "signal": "was stopped by a signal",
-    "stall": "made no progress",
-    "silence": "did not run",
-    "recovery": "lost TensorFlow's session",
+    "stall": "stalled",
+    "saves": "saves_failing",
+    "loss": "loss_not_finite",
 }
+"""The kind of finding that has the words of an incident."""
 
 
 class LaneItem(NamedTuple):
@@ -261,7 +266,7 @@ class _Incidents:
         hang = hang_at_end(self._run, session)
         if hang is not None:
             where = _stalled_where(hang)
-            return "it had made no progress" if where is None else f"it had made no progress, {where}"
+            return say("lost/hung", how="" if where is None else f", {where}")
         signal = session.signal or (None if launch is None else launch.signal)
         return signal if kind in ("signal", "lost") else None
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from supervisor_core.process.stacks import BLOCKED, MAIN_THREAD, Activity, location, whereabouts
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.finding_subject import Subject, facts, found, process
+from supervisor_core.run.judge.wordings import BEFORE, say
 from supervisor_core.run.model.program_launch import ProgramLaunch, final_launch, launch_end, launch_text
 from supervisor_core.run.model.run import Outcome, Restart, Run, Session, Stall
 from supervisor_core.run.model.words import counted, duration, in_a_line, next_sentence, sentence
@@ -50,9 +51,9 @@ def _stalled(about: Subject) -> Iterator[Finding]:
     phase = stall.phase if stall is not None else (last.phase if last else None)
     where = None if stall is None else stalled_at(stall)
     if stall is not None and stall.blocked_since is not None:
-        text = f"No progress: {BLOCKED[0].lower()}{BLOCKED[1:]}, no thread can run Python"
+        text = say("stalled/blocked", blocked=f"{BLOCKED[0].lower()}{BLOCKED[1:]}")
     else:
-        text = "No progress"
+        text = say("stalled")
     text += "" if phase is None else f" in the phase {phase}"
     text += f"{'' if where is None else f': {where}'}{_by(last)}" if about.run.verdict is None else ""
     yield found(
@@ -78,15 +79,15 @@ def _lost(about: Subject) -> Iterator[Finding]:
         return
     who = process(last)
     if last.gone:
-        text = f"{who} is gone without a record of its end: it was killed, or it crashed."
+        text = say("lost/gone", who=who)
         action = about.resume()
     else:
-        text = f"{who} gives no sign of life: it was killed, is suspended, or its machine is down."
+        text = say("lost/silent", who=who)
         action = f"check whether the process exists; if it does not, {about.resume()}"
     if run.restarting:  # a second start would meet the first one's
         action = "wait: tb-supervisor is starting it again"
     hang = hang_at_end(run, last)
-    text += "" if hang is None else f" It had made no progress{_how(hang)}."
+    text += next_sentence(None if hang is None else say("lost/hung", how=_how(hang)))
     text += next_sentence(run.verdict)
     yield found(
         "lost",
@@ -130,9 +131,9 @@ def _failed(about: Subject) -> Iterator[Finding]:
     end = final_launch(run.launches)
     since = end.ended_at if end is not None else (last.ended_at if last is not None else None)
     error = run.failure or "why is not known"
-    text = f"The training has failed: {sentence(error)}"
+    text = say("failed", why=sentence(error))
     if end is not None and end.reason and last is not None and error == last.error:
-        text = f"{text} tb-supervisor does not start it again: {sentence(end.reason)}"
+        text += say("failed/given_up", why=sentence(end.reason))
     yield found(
         "failed",
         text,
@@ -154,8 +155,7 @@ def _silent(about: Subject) -> Iterator[Finding]:
     if timeout_secs < silent < about.thresholds.silent_secs:
         yield found(
             "silent",
-            f"Nothing was written for longer than {duration(timeout_secs)}, the most that is usual for this run: it "
-            "hangs, has died, or has ended. Its program records no state.",
+            say("silent", usual=duration(timeout_secs)),
             since=run.last_event_at,
             action="Check whether the training's process exists.",
             evidence=facts(None, step=run.step),
@@ -174,7 +174,12 @@ def restarts(about: Subject) -> Iterator[Finding]:
     if len(times) >= limits.restarts:
         yield found(
             "restart_loop",
-            f"Restarted {len(times)} times within {duration(limits.restart_window_secs)}, unplanned.{_last(run, why)}",
+            say(
+                "restart_loop",
+                count=len(times),
+                window=duration(limits.restart_window_secs),
+                last=_last(run, why),
+            ),
             since=times[0],
             cost=_again(run),
             evidence=facts(about.last, restarts=len(times), step=run.step),
@@ -182,7 +187,8 @@ def restarts(about: Subject) -> Iterator[Finding]:
         )
     elif run.restarts and about.is_alive:
         newest = run.restarts[-1]
-        yield found("restarted", f"{_which(run)}: {why or 'why is not known.'}", since=newest.at, cost=_again(run))
+        text = say("restarted", which=_which(run), why=why or "why is not known.")
+        yield found("restarted", text, since=newest.at, cost=_again(run))
     not_starting = list(_not_starting(about, why))
     yield from not_starting
     if run.state == "unknown" and not not_starting and (due := _next_launch(run)) is not None:
@@ -191,8 +197,12 @@ def restarts(about: Subject) -> Iterator[Finding]:
     if len(lost) >= limits.recoveries and about.is_alive:
         yield found(
             "recovery_loop",
-            f"TensorFlow's session was lost {len(lost)} times within {duration(limits.recovery_window_secs)}. "
-            f"Last: {sentence(lost[-1].error)}",
+            say(
+                "recovery_loop",
+                count=len(lost),
+                window=duration(limits.recovery_window_secs),
+                why=sentence(lost[-1].error),
+            ),
             since=lost[0].at,
             evidence=facts(about.last, error=in_a_line(lost[-1].error)),
             command=about.inspect(),
@@ -207,7 +217,7 @@ def _not_starting(about: Subject, why: str | None) -> Iterator[Finding]:
     if len(recent) >= NOT_STARTING and run.state == "unknown":
         yield found(
             "not_starting",
-            f"The program ended {len(recent)} times before its first event.{_last(run, why)}",
+            say("not_starting", count=len(recent), last=_last(run, why)),
             since=recent[0],
             evidence=facts(None, launches=len(recent)),
             command=about.inspect(),
@@ -224,7 +234,8 @@ def _next_launch(run: Run) -> Finding | None:
         return found("restarted", text, since=newest.ended_at) if newest.action == "restart" else None
     before = run.launches[-2] if len(run.launches) > 1 else None
     why = "" if before is None or before.ended_at is None else f" Before: {in_a_line(launch_text(before))}."
-    return found("restarted", f"Launch {newest.attempt} has no session yet.{why}", since=newest.started_at)
+    text = say("restarted/no_session", attempt=newest.attempt, before=why)
+    return found("restarted", text, since=newest.started_at)
 
 
 def _which(run: Run) -> str:
@@ -264,19 +275,8 @@ def ended_text(run: Run, restart: Restart) -> str:
     what = () if ended is None else (ended.error, ended.signal)
     hang = None if ended is None else hang_at_end(run, ended)
     if hang is not None:
-        return f"{ENDED['lost']}; it had made no progress{_how(hang)}"
-    return ENDED.get(restart.reason, "why it ended is not known") + "".join(f": {text}" for text in what if text)
-
-
-ENDED: Mapping[Outcome, str] = {
-    "lost": "the session before was killed, or it crashed",
-    "error": "the session before was ended by an error",
-    "signal": "the session before was stopped by a signal",
-    "requested": "the session before was asked to stop",
-    "exhausted": "the session before was out of input",
-    "completed": "the session before was completed",
-}
-"""How a session ended, by its outcome."""
+        return f"{BEFORE['lost']}; {say('lost/hung', how=_how(hang))}"
+    return BEFORE.get(restart.reason, "why it ended is not known") + "".join(f": {text}" for text in what if text)
 
 
 def _again(run: Run) -> str | None:
@@ -298,7 +298,7 @@ def ending(about: Subject) -> Iterator[Finding]:
         why = sentence(last.resume_reasons[0])[:-1] if last.resume_reasons else "No reason is given"
         yield found(
             "resumed_not_exactly",
-            f"The newest session does not continue exactly: {why}{others}",
+            say("resumed_not_exactly", why=why, others=others),
             since=last.started_at,
             evidence=facts(None, step=last.restored_step),
         )
@@ -309,21 +309,20 @@ def ending(about: Subject) -> Iterator[Finding]:
         if ratio > limits.interval_factor or ratio < 1 / limits.interval_factor:
             yield found(
                 "checkpoint_interval_far",
-                f"The checkpoint interval, {duration(interval)}, is far from the best one, {duration(best)}.",
+                say("checkpoint_interval_far", present=duration(interval), best=duration(best)),
                 action="Set the checkpoint interval near the recommended one at the next restart.",
             )
     if run.state == "completed" and last.steps == 0 and not last.inferred:
         yield found(
             "completed_without_step",
-            f"The newest session was completed without a new step: it began at step {run.step or 0:,}, where the "
-            "training had ended before.",
+            say("completed_without_step", step=f"{run.step or 0:,}"),
             since=last.ended_at,
             action="To train further, raise the number of steps that the program asks for.",
         )
     elif run.state == "completed" and run.at_risk is not None:
         yield found(
             "completed_unsaved",
-            "The training was completed, but its last steps could not be saved.",
+            say("completed_unsaved"),
             since=last.ended_at,
             is_old=about.is_old(last.ended_at),
             cost=about.unsaved(),
@@ -333,5 +332,9 @@ def ending(about: Subject) -> Iterator[Finding]:
     elif run.state == "stopped" and not last.inferred:
         by = f"by {last.signal}" if last.signal else "by its own request" if last.outcome == "requested" else "as asked"
         yield found(
-            "stopped", f"Stopped {by}.", since=last.ended_at, cost=about.unsaved(), evidence=facts(last, step=run.step)
+            "stopped",
+            say("stopped", by=by),
+            since=last.ended_at,
+            cost=about.unsaved(),
+            evidence=facts(last, step=run.step),
         )

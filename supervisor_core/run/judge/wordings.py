@@ -1,0 +1,165 @@
+"""`WORDINGS`: what is said of each thing that may happen to a run, in each form in which it is said.
+
+Findings, messages, sentences about several runs, the restarter's journal: all take their words from here, so that a
+wording is changed in this file alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wording:
+    """The forms of one thing. In braces stands what is only known when it is said."""
+
+    text: str = ""
+    """The finding."""
+    one: str = ""
+    """What happened to one run, or what one run did, before how long and where."""
+    ended: str = ""
+    """What follows that once it is over."""
+    lasts: str = ""
+    """What follows that while it lasts."""
+    several: str = ""
+    """What several runs did, after their number."""
+    together: str = "{number} runs {several}"
+    """What several runs did at about the same time."""
+    again: str = ""
+    """What one run does once it is over."""
+    several_again: str = ""
+    """What several did once it was over."""
+    still: str = ""
+    """What those are to which it lasts, after ``is`` or ``are``."""
+    launch: str = ""
+    """What a launch does, in the words of its restarter."""
+
+
+_RESTARTED = "It was started again after {after}{step}{repeated}."
+REPEATED = "; {steps} done again"
+RESTARTED_BRIEFLY = "; restarted after {after}"
+REPEATED_BRIEFLY = ", {steps} recomputed"
+"""An end and its restart in one line, where `Wording.ended` has sentences."""
+DOWN_AGAIN = "{run} went down {count} times within {span}"
+_DOWN = "It is still down."
+NOT_RESTARTED = "It was not started again."
+"""For `Wording.lasts`, of a run that has been given up."""
+
+WORDINGS: Mapping[str, Wording] = {
+    "lost": Wording(
+        one="{run} was lost", ended=_RESTARTED, lasts=_DOWN, several="were lost", again="runs again",
+    ),
+    "lost/gone": Wording(text="{who} is gone without a record of its end: it was killed, or it crashed."),
+    "lost/silent": Wording(
+        text="{who} gives no sign of life: it was killed, is suspended, or its machine is down."
+    ),
+    "lost/hung": Wording(text="it had made no progress{how}"),
+    "failed": Wording(
+        text="The training has failed: {why}",
+        one="{run} failed", ended=_RESTARTED, lasts=_DOWN, several="failed", again="runs again",
+    ),
+    "failed/given_up": Wording(text=" tb-supervisor does not start it again: {why}"),
+    "oom": Wording(one="{run} was OOM-killed", ended=_RESTARTED, lasts=_DOWN, several="were OOM-killed"),
+    "hang": Wording(one="{run} hung and was killed", ended=_RESTARTED, lasts=_DOWN, several="hung and were killed"),
+    "signal": Wording(
+        one="{run} was stopped by a signal", ended=_RESTARTED, lasts=_DOWN, several="were stopped by a signal",
+    ),
+    "down": Wording(several="went down", several_again="were started again", still="still down"),
+    "stalled": Wording(
+        text="No progress",
+        one="{run} made no progress", lasts="It still makes none.", several="stalled",
+        again="makes progress again", several_again="made progress again", still="still stalled",
+    ),
+    "stalled/blocked": Wording(text="No progress: {blocked}, no thread can run Python"),
+    "saves_failing": Wording(
+        text="Checkpoints cannot be saved: {why}",
+        one="{saves} of {run} failed",
+        ended="The next good one came {after} after the first failure.",
+        lasts="No save has succeeded since.",
+        several="began to fail to save",
+        together="Saves of {number} runs began to fail",
+        again="saves again", several_again="saved again", still="still failing to save",
+        launch="cannot save: {count} saves in a row have failed: {why}",
+    ),
+    "saves_failing/cost": Wording(text="{count} saves have failed in a row."),
+    "events_failing": Wording(
+        text="The training cannot write its events; what is shown of it may be old: {why}",
+        again="writes events again", launch="cannot write events: {why}",
+    ),
+    "silence": Wording(
+        one="{run} did not run", several="were halted", several_again="ran again", still="still halted",
+    ),
+    "recovery_loop": Wording(
+        text="TensorFlow's session was lost {count} times within {window}. Last: {why}"
+    ),
+    "recovery": Wording(
+        one="{run} lost TensorFlow's session", ended="It continued after {after}{repeated}.",
+        several="lost TensorFlow's session", several_again="continued", still="still lost",
+    ),
+    "loss_not_finite": Wording(
+        text="The loss is NaN or infinite{since}.",
+        one="The loss of {run} is not finite",
+        together="The loss of {number} runs became NaN or infinite",
+        again="the loss is finite again", still="not finite since",
+    ),
+    "unreachable": Wording(
+        text="The run's directory is gone or cannot be listed: {why}", again="its directory can be read again",
+    ),
+    "read_error": Wording(text="Not all of the run can be read; what is shown may be old or incomplete: {why}"),
+    "clock_skew": Wording(
+        text="The clock of {host} is {difference} this machine's. The times of the run are by that clock."
+    ),
+    "copy": Wording(text="A copy of {original}: its newest session runs, or ran, there."),
+    "checkpoint_damaged": Wording(text="The newest checkpoint is {how}: {why} {which}."),
+    "checkpoint_overdue": Wording(
+        text="The newest checkpoint is older than {intervals} of its intervals of {interval}."
+    ),
+    "checkpoint_overdue/failed": Wording(text="A save has failed, and none has succeeded since: {why}"),
+    "disk_low": Wording(text="The disk of the run's directory has room for less than {saves} more checkpoints."),
+    "slow": Wording(text="The training is slow: {recent} steps/s, {usual} before."),
+    "worker_lost": Wording(text="{number} lost or failed: {which}."),
+    "worker_stuck": Wording(text="{number} making no progress: {which}."),
+    "straggler": Wording(text="{who} is slow: {own} for a step, the others {usual}."),
+    "straggler/waited_for": Wording(text="{who} is slow: the other processes wait for it in each step."),
+    "thread_down": Wording(text="{threads} failed or overdue: {which}."),
+    "silent": Wording(
+        text="Nothing was written for longer than {usual}, the most that is usual for this run: it hangs, has died, or "
+        "has ended. Its program records no state."
+    ),
+    "restart_loop": Wording(text="Restarted {count} times within {window}, unplanned.{last}"),
+    "not_starting": Wording(text="The program ended {count} times before its first event.{last}"),
+    "restarted": Wording(text="{which}: {why}", several="were restarted"),
+    "restarted/no_session": Wording(text="Launch {attempt} has no session yet.{before}"),
+    "resumed_not_exactly": Wording(text="The newest session does not continue exactly: {why}{others}"),
+    "checkpoint_interval_far": Wording(text="The checkpoint interval, {present}, is far from the best one, {best}."),
+    "completed_without_step": Wording(
+        text="The newest session was completed without a new step: it began at step {step}, where the training had "
+        "ended before."
+    ),
+    "completed_unsaved": Wording(text="The training was completed, but its last steps could not be saved."),
+    "completed": Wording(several="were completed"),
+    "stopped": Wording(text="Stopped {by}.", several="were stopped"),
+}  # fmt: skip
+"""By the kind of finding or incident; ``KIND/CASE`` is what a finding of a kind says in one case."""
+
+
+BEFORE: Mapping[str, str] = {
+    "lost": "the session before was killed, or it crashed",
+    "error": "the session before was ended by an error",
+    "signal": "the session before was stopped by a signal",
+    "requested": "the session before was asked to stop",
+    "exhausted": "the session before was out of input",
+    "completed": "the session before was completed",
+}
+"""How the session before a restart ended, by its outcome."""
+
+
+def say(kind: str, **words: object) -> str:
+    """Return the text of a finding.
+
+    Example:
+        >>> say("saves_failing", why="No space is left.")
+        'Checkpoints cannot be saved: No space is left.'
+    """
+    return WORDINGS[kind].text.format_map(words)
