@@ -122,7 +122,6 @@ class CheckpointStore:
         self._names = CheckpointNames(parts[-1], latest_filename)
         self.ledger = Ledger(self.filesystem, self.logdir, basename, publisher)
         """The sessions' records of their saves."""
-        self._listing = CheckpointListing(self.filesystem, self.logdir, self.directory, self._names)
 
     @property
     def run(self) -> str:
@@ -320,7 +319,7 @@ class CheckpointStore:
         Raises:
             OSError: if the directory exists and cannot be listed.
         """
-        return find_set_aside(self.filesystem, self.directory, self._listing.list_names())
+        return find_set_aside(self.filesystem, self.directory, self._list_names())
 
     def own_set_aside(self) -> list[SetAside]:
         """Return those of `all_set_aside` that this run may delete.
@@ -328,7 +327,7 @@ class CheckpointStore:
         Raises:
             OSError: if the directory exists and cannot be listed.
         """
-        return find_set_aside(self.filesystem, self.directory, self._listing.list_names(), self._names.own)
+        return find_set_aside(self.filesystem, self.directory, self._list_names(), self._names.own)
 
     def delete_set_aside(self, item: SetAside) -> None:
         """Delete a checkpoint that was set aside, with its directory.
@@ -350,7 +349,7 @@ class CheckpointStore:
         if local_path(self.directory) is None:
             return
         try:
-            for name in sorted(filter(self._names.staged, self._listing.list_names())):
+            for name in sorted(filter(self._names.staged, self._list_names())):
                 if self.session is not None and self._names.staged_by(name) == self.session:
                     continue  # under way
                 finished = finish_replacement(self.filesystem, self._path(name), self.directory)
@@ -372,9 +371,9 @@ class CheckpointStore:
             clock: gives the wall time.
         """
         self.finish_replacements()
-        entries = self._listing.list_names()
+        entries = self._list_names()
         moment = clock.wall() - min_age_secs
-        half_moved = self._listing.half_moved(entries)
+        half_moved = self._half_moved(entries)
         try:
             finish_moves(self.filesystem, self.directory, entries, self._names)
         except OSError as error:
@@ -424,13 +423,24 @@ class CheckpointStore:
         return os.path.join(self.directory, name)
 
     def _without_index(self, candidates: Sequence[Candidate], entries: set[str]) -> tuple[Skipped, ...]:
-        named = {candidate.path for candidate in candidates}
-        names = self._listing.without_index(entries)
+        """Return the checkpoints that have data and no index, highest step first.
+
+        Without those that a killed save was moving into place: their index is still staged.
+        """
+        known = {without_shards(name) for name in self._names.prefixes(entries)}
+        moving = {self._names.owner(name) for files in self._half_moved(entries).values() for name in files}
+        owners = {self._names.owner(name) for name in entries if not name.endswith(".meta")}
+        found = [name for name in owners - known - moving if name is not None]
+        # Checked again: a save may have moved it into place since the directory was listed.
+        found = [name for name in found if not self.filesystem.is_file(self._path(f"{name}.index"))]
+        found.sort(key=lambda name: (step_in_name(name) or -1, name), reverse=True)
         # A planned deletion was interrupted: the next session finishes it.
-        planned = self.ledger.planned_deletions() if names else ()
-        paths = [self._path(name) for name in names if name not in planned]
+        planned = self.ledger.planned_deletions() if found else ()
+        named = {candidate.path for candidate in candidates}
         return tuple(
-            Skipped(path, f"{last_part(path)}.index: the file is missing") for path in paths if path not in named
+            Skipped(self._path(name), f"{last_part(name)}.index: the file is missing")
+            for name in found
+            if name not in planned and self._path(name) not in named
         )
 
     def _read_state(self) -> StateReading:
@@ -439,48 +449,16 @@ class CheckpointStore:
     def _list(self) -> tuple[list[Candidate], StateReading, set[str]]:
         reading = self._read_state()
         try:
-            entries = self._listing.list_names()
+            entries = self._list_names()
             later = self.ledger.later_than(reading.state)
-            candidates = self._listing.candidates(reading.state, entries, later)
+            candidates = self._found(reading.state, entries, later)
         except OSError as error:
             raise unlisted(self.directory, error) from error
         if candidates and candidates[0].source == "ledger":
             reading = replace(reading, problem=reading.problem or _overtaken(reading.state, later))
         return candidates, reading, entries
 
-
-def _overtaken(state: CheckpointState | None, later: Sequence[SavedAs]) -> str | None:
-    """Describe a state file that was written by a chief whose lease had been taken over; None where it was not."""
-    newest = later[0].id
-    if state is None or state.save_id is None or state.save_id.attempt == newest.attempt or newest.number == 1:
-        return None  # the process was killed just before it replaced the state file: no problem
-    return (
-        f"the state file names {state.model_checkpoint_path}, saved by attempt {state.save_id.attempt}, though attempt "
-        f"{newest.attempt} has saved {later[0].path} after it: a chief that had been taken over wrote it last"
-    )
-
-
-def _paths_of(state: CheckpointState | None) -> tuple[str, ...]:
-    return (*state.all_model_checkpoint_paths, state.model_checkpoint_path) if state else ()
-
-
-class CheckpointListing:
-    """Lists the checkpoints of one run; see `CheckpointStore` for how a path is resolved.
-
-    Args:
-        filesystem: the logdir's.
-        logdir: from where the state file's relative paths count.
-        directory: where the checkpoints are; the logdir, or below it.
-        names: what they are called.
-    """
-
-    def __init__(self, filesystem: Filesystem, logdir: str, directory: str, names: CheckpointNames) -> None:
-        self._filesystem = filesystem
-        self._logdir = logdir
-        self._directory = directory
-        self._names = names
-
-    def candidates(
+    def _found(
         self, state: CheckpointState | None, entries: set[str], later: Sequence[SavedAs] = ()
     ) -> list[Candidate]:
         """Return the candidates: the state file's choice, the others it names from the last, then the rest on disk.
@@ -492,8 +470,8 @@ class CheckpointListing:
         """
         found: dict[str, Candidate] = {}
         for item in later:
-            path = os.path.join(self._logdir, item.path)
-            if f"{last_part(path)}.index" in entries and os.path.dirname(path) == self._directory:
+            path = os.path.join(self.logdir, item.path)
+            if f"{last_part(path)}.index" in entries and os.path.dirname(path) == self.directory:
                 found[path] = self._candidate(path, "ledger", item.saved_at, deletable=True)
         if state is not None:
             stamps = dict(zip(state.all_model_checkpoint_paths, state.timestamps, strict=False))
@@ -504,26 +482,13 @@ class CheckpointListing:
                 found.setdefault(candidate.path, candidate)
         on_disk = []
         for name in self._names.prefixes(entries):
-            path = os.path.join(self._directory, name)
+            path = self._path(name)
             if path not in found and (f"{name}.index" in entries or self._is_legacy(path)):
                 on_disk.append(self._candidate(path, "disk", None, deletable=True))
         on_disk.sort(key=lambda item: (-1 if item.step is None else item.step, item.saved_at or 0.0), reverse=True)
         return [*found.values(), *on_disk]
 
-    def without_index(self, entries: set[str]) -> list[str]:
-        """Return the names of checkpoints that have data and no index, highest step first.
-
-        Without those that a killed save was moving into place: their index is still staged.
-        """
-        known = {without_shards(name) for name in self._names.prefixes(entries)}
-        moving = {self._names.owner(name) for files in self.half_moved(entries).values() for name in files}
-        owners = {self._names.owner(name) for name in entries if not name.endswith(".meta")}
-        found = [name for name in owners - known - moving if name is not None]
-        # Checked again: a save may have moved it into place since the directory was listed.
-        found = [name for name in found if not self._filesystem.is_file(os.path.join(self._directory, f"{name}.index"))]
-        return sorted(found, key=lambda name: (step_in_name(name) or -1, name), reverse=True)
-
-    def half_moved(self, entries: set[str]) -> dict[str, list[str]]:
+    def _half_moved(self, entries: set[str]) -> dict[str, list[str]]:
         """Return the files that killed saves moved into place while the index stayed staged, by staging directory."""
         known = {without_shards(name) for name in self._names.prefixes(entries)}
         found: dict[str, list[str]] = {}
@@ -531,35 +496,35 @@ class CheckpointListing:
             if self._names.staged(staging) is None:
                 continue
             try:
-                inside = set(self._filesystem.list_names(os.path.join(self._directory, staging)))
+                inside = set(self.filesystem.list_names(self._path(staging)))
             except OSError:  # no directory, or deleted: it proves nothing
                 continue
             indexed = {name.removesuffix(".index") for name in inside if name.endswith(".index")} - known
             found[staging] = sorted(name for name in entries - inside if self._names.owner(name) in indexed)
         return found
 
-    def list_names(self) -> set[str]:
+    def _list_names(self) -> set[str]:
         """Return the names in the checkpoints' directory; an empty set where it does not exist.
 
         Raises:
             OSError: if it exists and cannot be listed.
         """
         try:
-            return set(self._filesystem.list_names(self._directory))
+            return set(self.filesystem.list_names(self.directory))
         except FileNotFoundError:
             return set()
 
     def _named(self, recorded: str, saved_at: float | None, entries: set[str], there: set[str]) -> Candidate:
         name = last_part(recorded)
-        inside = os.path.join(self._directory, name)
+        inside = self._path(name)
         if name in there:
             has_index = f"{name}.index" in entries or self._is_legacy(inside)
             own = self._names.matches(name)
             return self._candidate(inside, "state", saved_at, deletable=own, has_index=has_index)
         absolute = os.path.isabs(recorded) or "://" in recorded or bool(_DRIVE.match(recorded))
-        path = recorded if absolute else os.path.normpath(os.path.join(self._logdir, recorded))
+        path = recorded if absolute else os.path.normpath(os.path.join(self.logdir, recorded))
         # Of the logdir's own store only: a line in a text file opens no connection to another.
-        if path != inside and _store_of(path) == _store_of(self._logdir) and self._exists(path):
+        if path != inside and _store_of(path) == _store_of(self.logdir) and self._exists(path):
             return self._candidate(path, "state", saved_at, deletable=False)
         step = step_in_name(inside)
         return Candidate(inside, step, "state", saved_at, deletable=True, found=False, has_index=False)
@@ -591,11 +556,26 @@ class CheckpointListing:
         return filesystem.is_file(f"{path}.index") or bundle.first_table_file(filesystem, path) is not None
 
     def _is_legacy(self, path: str) -> bool:
-        return bundle.first_table_file(self._filesystem, path) is not None
+        return bundle.first_table_file(self.filesystem, path) is not None
 
     def _filesystem_of(self, path: str) -> tuple[Filesystem, str]:
-        is_elsewhere = ("://" in path or "://" in self._logdir) and not path.startswith(self._logdir)
-        return filesystem_for(path) if is_elsewhere else (self._filesystem, path)
+        is_elsewhere = ("://" in path or "://" in self.logdir) and not path.startswith(self.logdir)
+        return filesystem_for(path) if is_elsewhere else (self.filesystem, path)
+
+
+def _overtaken(state: CheckpointState | None, later: Sequence[SavedAs]) -> str | None:
+    """Describe a state file that was written by a chief whose lease had been taken over; None where it was not."""
+    newest = later[0].id
+    if state is None or state.save_id is None or state.save_id.attempt == newest.attempt or newest.number == 1:
+        return None  # the process was killed just before it replaced the state file: no problem
+    return (
+        f"the state file names {state.model_checkpoint_path}, saved by attempt {state.save_id.attempt}, though attempt "
+        f"{newest.attempt} has saved {later[0].path} after it: a chief that had been taken over wrote it last"
+    )
+
+
+def _paths_of(state: CheckpointState | None) -> tuple[str, ...]:
+    return (*state.all_model_checkpoint_paths, state.model_checkpoint_path) if state else ()
 
 
 def _store_of(path: str) -> str:

@@ -16,7 +16,7 @@ from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
 from supervisor_core.checkpoint.state_file import read_state
-from supervisor_core.checkpoint.store import CheckpointListing, CheckpointStore
+from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.tf1.tf_errors import is_outside_fault
 
 v1 = tf.compat.v1
@@ -197,7 +197,7 @@ def test_a_directory_that_cannot_be_listed_fails_one_save(
 
     model.train()
     with monkeypatch.context() as context:
-        context.setattr(CheckpointListing, "list_names", refuse)
+        context.setattr(CheckpointStore, "_list_names", refuse)
         result = model.checkpoints.save(model.session, "timer")
     assert isinstance(result.cause, UnlistedCheckpointsError) and is_outside_fault(result.cause)
     assert f"cannot be listed: {os.strerror(number)}" in (result.error or "")
