@@ -47,7 +47,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--state": {
         "metavar": "DIR",
         "shell_complete": directories,
-        "help": "Where watchers agree on who sends what. Default: a directory of the user's own.",
+        "help": "Where a watcher keeps what is unsent. Default: a directory of the user's own.",
     },
 }
 

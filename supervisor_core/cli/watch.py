@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import threading
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.cli import hints, seconds_option
 from supervisor_core.cli.logdirs import GivenLogdir, GivenRuns, common_directory, given_runs, name_in
 from supervisor_core.cli.notify_options import notify_options, settings_of
@@ -50,7 +50,7 @@ def watch(
     LOGDIR is a directory, an events file (it stands for its directory), or a pattern; there may be several. Waits for
     a directory that does not exist yet. Reads the events files of any program.
 
-    Exit status: 0 after SIGTERM or SIGINT; 2 if an argument is wrong.
+    Exit status: 0 after SIGTERM or SIGINT; 2 if an argument is wrong; 95 if another watcher sends these messages.
     """
     settings = settings_of(given)
     if settings is None:
@@ -60,6 +60,13 @@ def watch(
 
     configure_log()
     found = runs.existing(found_or_awaited)
+    try:
+        sender = Sender(settings, [each.path for each in found])
+    except LogdirInUseError as error:
+        from supervisor_core.restarter.policy import IN_USE_STATUS
+
+        click.echo(f"Error: {error}.", err=True)
+        click.get_current_context().exit(IN_USE_STATUS)
     watches = watches_of(runs, found)
     bar = ExitStack()
     on_progress = None
@@ -68,7 +75,6 @@ def watch(
 
         on_progress = bar.enter_context(runs_bar("first look"))
     looks = LogdirLooks(watches, partial(_name, found), on_progress=on_progress)
-    sender = Sender(settings, watched=json.dumps([[each.path for each in found], runs.include, runs.exclude]))
     changes = changes_for(settings, Thresholds(interval_secs=interval_secs), sender.since(time.time()))
     watcher = Watcher(looks.look, changes, sender.put, seen=sender.seen, interval_secs=interval_secs)
     stop = threading.Event()

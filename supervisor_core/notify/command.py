@@ -33,15 +33,14 @@ class CommandService(Service):
     takes_each = True
 
     def __init__(self, command: Secret, timeout_secs: float = COMMAND_SECS) -> None:
-        self.identity, self._timeout_secs = command, timeout_secs
+        self._command, self._timeout_secs = command, timeout_secs
         self._process: subprocess.Popen[bytes] | None = None
 
     def send(self, message: Message) -> None:
         """Run the command for each event of a message."""
-        assert self.identity is not None
         try:
             for event in message.events:
-                self._run(self.identity.reveal(), json.dumps(event_json(event)).encode() + b"\n")
+                self._run(self._command.reveal(), json.dumps(event_json(event)).encode() + b"\n")
         finally:
             self._process = None  # its `repr` shows the command
 

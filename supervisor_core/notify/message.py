@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 from supervisor_core.base.clock import utc_text
@@ -31,9 +30,6 @@ AppriseType = Literal["failure", "warning", "info", "success"]
 _TYPES: dict[Severity, AppriseType] = {"page": "failure", "warn": "warning", "info": "info"}
 
 
-_NONE: Mapping[str, int] = MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One message. Its texts are printable; its title is one line."""
@@ -48,21 +44,16 @@ class Message:
     """By what a service chooses a colour, or a sign."""
 
 
-def message_of(
-    events: Sequence[Event], *, more: int = 0, since: float | None = None, told: Mapping[str, int] = _NONE
-) -> Message:
+def message_of(events: Sequence[Event], *, more: int = 0, since: float | None = None) -> Message:
     """Return the message about events.
 
     Args:
         events: one or more.
         more: how many other events there were, which are only counted.
         since: when the oldest of all happened that could not be sent at once; None if all could.
-        told: see `urgencies`.
     """
     timed = sorted(events, key=lambda event: event.at)
-    ordered = tuple(
-        event for _, event in sorted(zip(urgencies(timed, told), timed, strict=True), key=lambda item: item[0])
-    )
+    ordered = tuple(event for _, event in sorted(zip(urgencies(timed), timed, strict=True), key=lambda item: item[0]))
     worst, lines = ordered[0], _lines(ordered)
     total = len(ordered) + more
     first, of_first = lines[0]
@@ -86,13 +77,12 @@ def message_of(
     )
 
 
-def urgencies(events: Sequence[Event], told: Mapping[str, int] = _NONE) -> list[tuple[int, int]]:
+def urgencies(events: Sequence[Event]) -> list[tuple[int, int]]:
     """Return for each event how urgent it is, the smallest first: by its topic, then by how many of that topic stand
-    before it that are of the same run, and how many messages this run has had (``told``). So no run that says a
-    thousand things keeps back what another one says."""
+    before it that are of the same run. So no run that says a thousand things keeps back what another one says."""
     counts, found = Counter[tuple[Topic, str]](), []
     for event in events:
-        found.append((PRIORITY.index(event.topic), counts[event.topic, event.run] + told.get(event.run, 0)))
+        found.append((PRIORITY.index(event.topic), counts[event.topic, event.run]))
         counts[event.topic, event.run] += 1
     return found
 

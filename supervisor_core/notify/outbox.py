@@ -1,27 +1,243 @@
-"""`Outbox`: takes events from a watcher, and sends them to all services, each in a thread of its own."""
+"""`Outbox`: takes events from a watcher and sends them to services, each in a thread of its own: gathered for some
+seconds, sent as one message, within a limit, tried again."""
 
 from __future__ import annotations
 
 import logging
 import math
 import threading
-from collections.abc import Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.notify.claims import Claims
-from supervisor_core.notify.delivery import Delivery
 from supervisor_core.notify.event import Event, Topic
-from supervisor_core.notify.services import Service
-from supervisor_core.run.model.words import counted
+from supervisor_core.notify.message import Message, message_of, urgencies
+from supervisor_core.notify.services import NotSent, Service
+from supervisor_core.run.model.words import counted, duration
 
+MOST_WAITING = 1000
+"""How many events wait for a service; of more, the least urgent ones are only counted."""
+FIRST_RETRY_SECS, LONGEST_RETRY_SECS = 1.0, 300.0
+GIVE_UP_SECS = 3600.0
+"""For how long an event is tried again."""
+_HOUR_SECS = 3600.0
 _KNOWN_EVENTS = 10_000
 """How many events are remembered, so that none is sent twice."""
 _SHORTEST_WAIT_SECS = 0.5
-_GIVE_BACK_SECS = 0.2
-"""How long before the end of the time other watchers get what was not sent."""
 _LONGEST_WAIT_SECS = 3600.0
 
 _LOG = logging.getLogger("supervisor_core")
+
+
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """An event that a service has not got yet."""
+
+    event: Event
+    since: float
+    """Wall time from which on it waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLeft:
+    """What one process leaves to the next one of a service."""
+
+    known: tuple[str, ...] = ()
+    """Ids of events that came, the oldest first."""
+    unsent: tuple[Unsent, ...] = ()
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An event that is to be sent."""
+
+    event: Event
+    at: float
+    """When it came, on the monotonic clock."""
+
+
+class Delivery:
+    """The events for one service. `add`, `resume`, `waiting` and `left` are for any thread, everything else for one.
+
+    Args:
+        service: gets the messages.
+        limit_per_hour: how many, at most; a quarter of them is kept for pages.
+        gather_secs: how long after an event others are waited for.
+        clock: replaced in tests.
+    """
+
+    def __init__(
+        self, service: Service, *, limit_per_hour: int, gather_secs: float, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self.service = service
+        self._limit = limit_per_hour
+        self._gather_secs = 0.0 if service.takes_each else gather_secs
+        self._clock = clock
+        self._lock = threading.Lock()  # guards the next five
+        self._known: dict[str, None] = {}
+        self._waiting: list[_Waiting] = []
+        self._sending: list[_Waiting] = []
+        self._uncounted = 0
+        self._oldest_uncounted = math.inf
+        self._sent: deque[float] = deque()
+        """When messages were sent within the last hour, on the monotonic clock, the oldest first."""
+        self._failures = 0
+        self._next_try = -math.inf
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Add events that are to be sent, but those that came before."""
+        now = self._clock.monotonic()
+        with self._lock:
+            new = [event for event in events if event.id not in self._known]
+            self._remember([event.id for event in new])
+            self._add([_Waiting(event, now) for event in new])
+
+    def resume(self, left: ServiceLeft) -> None:
+        """Add what an earlier process has not sent."""
+        now, wall = self._clock.monotonic(), self._clock.wall()
+        with self._lock:
+            self._remember(left.known)
+            self._add([_Waiting(item.event, now - max(0.0, wall - item.since)) for item in left.unsent])
+
+    @property
+    def waiting(self) -> list[Event]:
+        """What is to be sent."""
+        with self._lock:
+            return [item.event for item in self._waiting]
+
+    def left(self) -> ServiceLeft:
+        """Return what another process goes on with if this one is killed now."""
+        ahead = self._clock.wall() - self._clock.monotonic()
+        with self._lock:
+            begun = [] if self.service.takes_each else self._sending
+            unsent = tuple(Unsent(item.event, item.at + ahead) for item in (*begun, *self._waiting))
+            return ServiceLeft(tuple(self._known), unsent)
+
+    def due_in(self) -> float:
+        """Return in how many seconds `deliver` has something to do: 0.0 if now; infinity if not until `add`."""
+        now = self._clock.monotonic()
+        return max(0.0, self._due(now) - now)
+
+    def next_try_in(self) -> float:
+        """Return how many seconds are waited after attempts that failed."""
+        return max(0.0, self._next_try - self._clock.monotonic())
+
+    def deliver(self, *, is_last: bool = False) -> bool:
+        """Send one message, if one is due; return whether one was sent.
+
+        Args:
+            is_last: nothing is waited for: neither other events, nor the time of the next attempt, nor the limit.
+        """
+        now = self._clock.monotonic()
+        due = self._due(now)
+        if due == math.inf or (now < due and not is_last):
+            return False
+        with self._lock:
+            number = 1 if self.service.takes_each else len(self._waiting)
+            items, self._waiting = self._waiting[:number], self._waiting[number:]
+            self._sending, left = items, []
+        try:
+            is_sent = self._send(items, now)
+            if not is_sent and not self.service.takes_each:
+                left = self._not_given_up(items, self._clock.monotonic())
+        finally:
+            with self._lock:
+                self._sending, self._waiting = [], left + self._waiting
+        return is_sent
+
+    def _remember(self, ids: Sequence[str]) -> None:
+        """Take events as known; the lock is held."""
+        self._known.update(dict.fromkeys(ids))
+        while len(self._known) > _KNOWN_EVENTS:
+            del self._known[next(iter(self._known))]
+
+    def _add(self, items: list[_Waiting]) -> None:
+        """Add what waits; the lock is held."""
+        self._waiting += items
+        if len(self._waiting) > MOST_WAITING:
+            ranks = urgencies([item.event for item in self._waiting])
+            order = sorted(range(len(ranks)), key=ranks.__getitem__)  # stable: the oldest first
+            self._count_only([self._waiting[index] for index in order[MOST_WAITING:]])
+            self._waiting = [self._waiting[index] for index in order[:MOST_WAITING]]
+
+    def _due(self, now: float) -> float:
+        """Return when a message is to be sent; infinity while nothing waits."""
+        while self._sent and self._sent[0] <= now - _HOUR_SECS:
+            self._sent.popleft()
+        oldest: dict[bool, float] = {}
+        with self._lock:
+            for item in self._waiting:
+                is_page = item.event.topic == "page"
+                oldest[is_page] = min(item.at, oldest.get(is_page, math.inf))
+        due = [max(at + self._gather_secs, self._next_slot(is_page=is_page)) for is_page, at in oldest.items()]
+        return max(self._next_try, min(due, default=math.inf))
+
+    def _next_slot(self, *, is_page: bool) -> float:
+        """Return when the limit allows the next message."""
+        kept = 0 if is_page or self._limit == 1 else max(1, self._limit // 4)
+        too_many = len(self._sent) - (self._limit - kept)
+        return -math.inf if too_many < 0 else self._sent[too_many] + _HOUR_SECS
+
+    def _send(self, items: Sequence[_Waiting], now: float) -> bool:
+        """Send events, and how many were left out."""
+        with self._lock:
+            uncounted, since = self._uncounted, self._oldest_uncounted
+        held = min((item.event.at for item in items if now - item.at > self._gather_secs + 60.0), default=math.inf)
+        since = min(since, held)
+        message = message_of([item.event for item in items], more=uncounted, since=None if since == math.inf else since)
+        if not self._try(message):
+            return False
+        with self._lock:
+            self._uncounted -= uncounted
+            self._oldest_uncounted = math.inf if not self._uncounted else self._oldest_uncounted
+        if not self.service.takes_each:
+            self._sent.append(self._clock.monotonic())
+        return True
+
+    def _try(self, message: Message) -> bool:
+        """Send a message; log what is new about whether that works."""
+        name = self.service.name
+        try:
+            self.service.send(message)
+        except NotSent as error:
+            why = str(error)
+        except Exception as error:  # of a service's library: its text may hold a URL
+            why = f"an error of the type {type(error).__name__}"
+        else:
+            if self._failures:
+                _LOG.info("%s takes messages again", name)
+            self._failures, self._next_try = 0, -math.inf
+            _LOG.info("%s: sent: %s", name, message.title)
+            return True
+        self._failures += 1
+        wait = min(FIRST_RETRY_SECS * 2.0 ** min(self._failures - 1, 30), LONGEST_RETRY_SECS)
+        self._next_try = -math.inf if self.service.takes_each else self._clock.monotonic() + wait
+        if self.service.takes_each:
+            _LOG.warning("%s: not done: %s: %s", name, why, message.title)
+        elif self._failures == 1:
+            _LOG.warning("%s: not sent: %s; tried again for %s: %s", name, why, duration(GIVE_UP_SECS), message.title)
+        return False
+
+    def _not_given_up(self, items: Sequence[_Waiting], now: float) -> list[_Waiting]:
+        """Return what is tried again; what is not is counted."""
+        given_up = [item for item in items if now - item.at >= GIVE_UP_SECS]
+        if given_up:
+            _LOG.error(
+                "%s: %s given up after %s; the first: %s",
+                self.service.name,
+                counted(len(given_up), "change"),
+                duration(GIVE_UP_SECS),
+                given_up[0].event.text,
+            )
+            with self._lock:
+                self._count_only(given_up)
+        return [item for item in items if now - item.at < GIVE_UP_SECS]
+
+    def _count_only(self, items: Sequence[_Waiting]) -> None:
+        """Count events that are not sent; the lock is held."""
+        self._uncounted += len(items)
+        self._oldest_uncounted = min([self._oldest_uncounted, *(item.event.at for item in items)])
 
 
 class Outbox:
@@ -32,7 +248,7 @@ class Outbox:
         topics: what is sent; other events are left out.
         limit_per_hour: how many messages a service gets in an hour, at most.
         gather_secs: how long after an event others are waited for, which go into the same message.
-        claims: what is shared with other watchers; None if there are none.
+        changed: called when what is known or unsent is another; must not block.
         clock: replaced in tests.
     """
 
@@ -43,28 +259,37 @@ class Outbox:
         topics: Collection[Topic],
         limit_per_hour: int,
         gather_secs: float,
-        claims: Claims | None = None,
+        changed: Callable[[], object] = lambda: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._topics = frozenset(topics)
-        self._known: dict[str, None] = {}
-        self._lanes = [
-            _Lane(
-                Delivery(service, limit_per_hour=limit_per_hour, gather_secs=gather_secs, claims=claims, clock=clock),
-                clock,
-            )
+        self._changed = changed
+        deliveries = [
+            Delivery(service, limit_per_hour=limit_per_hour, gather_secs=gather_secs, clock=clock)
             for service in services
         ]
+        self._lanes = [_Lane(delivery, changed, clock) for delivery in deliveries]
+
+    def resume(self, left: Mapping[str, ServiceLeft]) -> None:
+        """Go on where an earlier process has ended.
+
+        Args:
+            left: of each service, by its name.
+        """
+        for lane in self._lanes:
+            lane.resume(left.get(lane.delivery.service.name, ServiceLeft()))
+
+    def left(self) -> dict[str, ServiceLeft]:
+        """Return what `resume` takes in another process."""
+        return {lane.delivery.service.name: lane.delivery.left() for lane in self._lanes}
 
     def put(self, events: Sequence[Event]) -> None:
         """Take events that are to be sent. It neither waits nor raises; an event that came before is left out."""
-        chosen = [event for event in events if event.topic in self._topics and event.id not in self._known]
-        self._known.update(dict.fromkeys(event.id for event in chosen))
-        while len(self._known) > _KNOWN_EVENTS:
-            del self._known[next(iter(self._known))]
+        chosen = [event for event in events if event.topic in self._topics]
         if chosen:
             for lane in self._lanes:
                 lane.add(chosen)
+            self._changed()
 
     def close(self, timeout_secs: float) -> bool:
         """Send what is left at once, and end. Return whether everything was sent; what was not is logged.
@@ -88,18 +313,23 @@ class Outbox:
 class _Lane:
     """The thread of one service."""
 
-    def __init__(self, delivery: Delivery, clock: Clock) -> None:
-        self._delivery, self._clock = delivery, clock
+    def __init__(self, delivery: Delivery, sent: Callable[[], object], clock: Clock) -> None:
+        self.delivery, self._sent, self._clock = delivery, sent, clock
         self._changed = threading.Condition()  # guards the next two
         self._until = math.inf
         self._has_ended = False
-        self._left: list[Event] = []
         self._thread = threading.Thread(target=self._run, name=f"supervisor-{delivery.service.name}", daemon=True)
         self._thread.start()
 
     def add(self, events: Sequence[Event]) -> None:
         """Add events."""
-        self._delivery.add(events)
+        self.delivery.add(events)
+        with self._changed:
+            self._changed.notify_all()
+
+    def resume(self, left: ServiceLeft) -> None:
+        """Add what an earlier process has not sent."""
+        self.delivery.resume(left)
         with self._changed:
             self._changed.notify_all()
 
@@ -115,15 +345,15 @@ class _Lane:
             while not self._has_ended and (secs := self._until - self._clock.monotonic()) > 0:
                 self._changed.wait(secs)
             hangs = not self._has_ended
-        left = self._left or self._delivery.waiting
+        left = self.delivery.waiting
         if hangs:
-            self._delivery.service.abandon()
+            self.delivery.service.abandon()
         else:
             self._thread.join()  # which does nothing more
         if left or hangs:
             what = f"{counted(len(left), 'change')} not sent" if left else "the last message may not have been sent"
             first = f"; the first: {left[0].text}" if left else ""
-            _LOG.warning("%s: %s in time%s", self._delivery.service.name, what, first)
+            _LOG.warning("%s: %s in time%s", self.delivery.service.name, what, first)
         return not left and not hangs
 
     def _run(self) -> None:
@@ -138,21 +368,20 @@ class _Lane:
         while self._wait():
             self._deliver(is_last=False)
         is_sent = True
-        while self._delivery.waiting:
-            secs = self._until - _GIVE_BACK_SECS - self._clock.monotonic()
+        while self.delivery.waiting:
+            secs = self._until - self._clock.monotonic()
             if secs <= 0:
                 break
             if not is_sent:
                 with self._changed:
-                    self._changed.wait(wait_at_end(self._delivery.next_try_in(), secs))
+                    self._changed.wait(wait_at_end(self.delivery.next_try_in(), secs))
             is_sent = self._deliver(is_last=True)
-        self._left = self._delivery.give_back()  # here, since the directory of the claims may hang
 
     def _wait(self) -> bool:
         """Wait until something is to be done; return False if that is to close."""
         with self._changed:
             while self._until == math.inf:
-                secs = self._delivery.due_in()
+                secs = self.delivery.due_in()
                 if secs <= 0:
                     return True
                 self._changed.wait(min(secs, _LONGEST_WAIT_SECS))
@@ -160,9 +389,11 @@ class _Lane:
 
     def _deliver(self, *, is_last: bool) -> bool:
         try:
-            return self._delivery.deliver(is_last=is_last)
+            is_sent = self.delivery.deliver(is_last=is_last)
+            self._sent()
+            return is_sent
         except Exception as error:  # the thread goes on; the error's text may hold a secret
-            _LOG.error("%s: an error of the type %s", self._delivery.service.name, type(error).__name__)
+            _LOG.error("%s: an error of the type %s", self.delivery.service.name, type(error).__name__)
             with self._changed:
                 self._changed.wait(_SHORTEST_WAIT_SECS)
             return False

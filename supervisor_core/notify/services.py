@@ -29,8 +29,6 @@ class Service:
 
     name: str
     """What it is called in logs and errors: ``notify 1 (slack)``."""
-    identity: Secret | None = None
-    """What makes it the same service for another watcher; None if no other one can have it."""
     takes_each: bool = False
     """Whether it gets each event at once in a message of its own, without a limit, and none a second time."""
 
@@ -55,7 +53,7 @@ class AppriseService(Service):
     """
 
     def __init__(self, name: str, url: Secret) -> None:
-        self.name, self.identity, self.url = name, url, url
+        self.name, self.url = name, url
 
     def __repr__(self) -> str:
         return f"AppriseService({self.name!r})"

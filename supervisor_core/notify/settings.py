@@ -36,7 +36,7 @@ class NotifySettings:
     runbook_base: str | None = None
     tab_url: str | None = None
     state: str | None = None
-    """The directory for the claims; None for the user's own."""
+    """The directory for what is unsent; None for the user's own."""
     services: tuple[Service, ...] = field(init=False)
     """All that gets messages."""
 

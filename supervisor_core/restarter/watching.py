@@ -20,6 +20,7 @@ import time
 from dataclasses import replace
 from typing import BinaryIO
 
+from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.engine.signal_watch import SignalWatch
 from supervisor_core.events.record_fields import decode
 from supervisor_core.notify.sender import STOPPED_SECS, Sender, changes_for
@@ -39,6 +40,8 @@ SENDS_SECS = 3600.0
 QUIET_SECS = 3600.0
 """After how long without a change the process ends, whose restarter was killed, while a run is not over."""
 _now = time.monotonic
+
+_LOG = logging.getLogger("supervisor_core")
 
 
 class Lifeline:
@@ -125,7 +128,9 @@ def main() -> None:
 
 def watch(order: WatchOrder, lifeline: Lifeline) -> None:
     """Look and send until the restarter ends, or what its death has led to is sent; then send what is left."""
-    sender = Sender(order.settings, gather_secs=order.gather_secs)
+    sender = _sender(order, lifeline)
+    if sender is None:
+        return
     looks = LogdirLooks([LogdirWatch(order.logdir, kept_ticks=1, all_saves=False)], _name)
     changes = changes_for(order.settings, order.thresholds, order.began_at)
     watcher = Watcher(
@@ -148,7 +153,23 @@ def watch(order: WatchOrder, lifeline: Lifeline) -> None:
     lifeline.over.wait()
     thread.join(LAST_LOOK_SECS)
     threading.Thread(target=_hurry, args=(lifeline, sender), name="watch-hurry", daemon=True).start()
+    sender.hand_over()
     sender.close(SENDS_SECS)
+
+
+def _sender(order: WatchOrder, lifeline: Lifeline) -> Sender | None:
+    """Return what sends. While another one watches the logdir, as that of a restarter that was killed does for some
+    minutes, its end is waited for; None if the restarter ends before: the other one says what has happened."""
+    is_said = False
+    while True:
+        try:
+            return Sender(order.settings, [order.logdir], gather_secs=order.gather_secs)
+        except LogdirInUseError as error:
+            if not is_said:
+                _LOG.warning("%s. Messages are sent from here once it has ended", error)
+            is_said = True
+        if lifeline.over.wait(order.interval_secs) or lifeline.killed_at is not None:
+            return None
 
 
 def with_last_launch(looked: Looked, logdir: str, launch: ProgramLaunch | None) -> Looked:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from supervisor_core.notify.changes import Changes
-from supervisor_core.notify.delivery import Delivery
+from supervisor_core.notify.outbox import Delivery
 from supervisor_core.notify.watcher import LogdirLooks, Watcher
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.conftest import StillClock

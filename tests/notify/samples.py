@@ -7,7 +7,6 @@ from typing import Any
 
 from supervisor_core.notify.event import Event, event_id
 from supervisor_core.notify.message import Message
-from supervisor_core.notify.secret import Secret
 from supervisor_core.notify.services import NotSent, Service
 from tests.notify.receivers import WAIT_SECS
 
@@ -39,8 +38,8 @@ def restart(run: str = "tuning", **changed: Any) -> Event:
 class Kept(Service):
     """Keeps the messages, and fails as long as `fails` is set."""
 
-    def __init__(self, name: str = "kept", identity: str | None = None) -> None:
-        self.name, self.identity = name, None if identity is None else Secret(identity)
+    def __init__(self, name: str = "kept") -> None:
+        self.name = name
         self.fails: str | None = None
         self.attempts = 0
         self.messages: list[Message] = []

@@ -299,35 +299,44 @@ def test_a_url_of_the_environment_that_cannot_be_used(training: Callable[..., Ru
     assert TOKEN not in running.log + wrong.log
 
 
-def test_two_watchers_of_a_training_that_is_killed(
+def test_a_second_watcher_and_a_training_that_is_killed(
     start: Callable[..., Running], receiver: Received, logdir: Path, tmp_path: Path, command_server: ForkServer
 ) -> None:
-    """Each change is said once by one of them, though the service fails at first; SIGTERM ends them in order."""
+    """The second one says who watches. Each change is said once, though the service fails at first and the watcher is
+    killed meanwhile; SIGTERM ends it in order."""
     receiver.status = 500
     program = tmp_path / "train.py"
     program.write_text(TRAINING)
-    watchers = [start("watch", "--interval", "0.5", tmp_path / "runs") for _ in range(2)]
-    for watcher in watchers:
-        watcher.said("Watching 0 runs: page, restart and end to notify 1")
+    command = "watch", "--interval", "0.5", tmp_path / "runs"
+    watcher = start(*command)
+    watcher.said("Watching 0 runs: page, restart and end to notify 1")
+    second = start(*command)
+    assert second.process.wait() == 95
+    pid = watcher.process.pid
+    assert re.search(rf"Error: {tmp_path}/runs is watched by process {pid} on \S+ since .* UTC\.", second.log)
     trainer = command_server.start([str(program), str(logdir), "waits"])
     assert trainer.stdout.readline()
     trainer.close()
-    receiver.wait(2)
+    watcher.said("not sent: it answers 500")
+    kept = next((tmp_path / "state").rglob("*.json"))
+    assert "tuning: Process " in kept.read_text()
+    watcher.process.kill()
+    watcher.process.wait()
+    refused = len(receiver.items)
     receiver.status = 200
     (logdir / "go").touch()
     trainer = command_server.start([str(program), str(logdir)])
     assert trainer.wait() == 0
     trainer.close()
+    watcher = start(*command)
     receiver.wait_for("tuning: completed")
-    for watcher in watchers:
-        watcher.process.terminate()
-        assert watcher.process.wait() == 0
-    sent = [line for watcher in watchers for line in watcher.log.splitlines() if ": sent: " in line]
-    assert sum(": sent: tuning: Process " in line for line in sent) == 1
-    told = [f"{item['title']}\n{item['message']}" for item in receiver.items]
+    watcher.process.terminate()
+    assert watcher.process.wait() == 0
+    told = [f"{item['title']}\n{item['message']}" for item in receiver.items[refused:]]
+    assert sum("tuning: Process " in text for text in told) == 1
     assert sum("tuning: completed after" in text for text in told) == 1
     assert sum("; restarted after" in text for text in told) == 1
-    assert "Traceback" not in watchers[0].log + watchers[1].log
+    assert "Traceback" not in watcher.log + second.log
 
 
 def test_a_watcher_is_started_again(

@@ -1,30 +1,30 @@
-"""The outbox with its threads: nothing holds up the caller, and one service does not hold up another."""
+"""What a service gets and when, and the outbox with its threads: nothing holds up the caller or another service."""
 
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from supervisor_core.base.clock import SystemClock
-from supervisor_core.notify import delivery
-from supervisor_core.notify.claims import Claims, Owner
+from supervisor_core.notify import outbox as module
 from supervisor_core.notify.event import Topic
 from supervisor_core.notify.message import Message
-from supervisor_core.notify.outbox import Outbox
-from supervisor_core.notify.secret import Secret
-from supervisor_core.notify.services import AppriseService, Service
-from supervisor_core.notify.settings import NotifySettings
-from tests.notify.receivers import WAIT_SECS, web_receiver
+from supervisor_core.notify.outbox import (
+    GIVE_UP_SECS,
+    LONGEST_RETRY_SECS,
+    MOST_WAITING,
+    Delivery,
+    Outbox,
+    wait_at_end,
+)
+from supervisor_core.notify.services import Service
+from tests.conftest import StillClock
+from tests.notify.receivers import WAIT_SECS
 from tests.notify.samples import Kept, event, restart
-
-ROOT = Path(__file__).parents[2]
 
 
 class Hangs(Service):
@@ -160,7 +160,7 @@ def test_an_error_of_our_own_does_not_end_a_services_thread(
         failed.set()
         raise AssertionError("hunter2")
 
-    monkeypatch.setattr(delivery, "message_of", fail)
+    monkeypatch.setattr(module, "message_of", fail)
     service = Kept("notify 1 (json)")
     sent = outbox(service)
     sent.put([event("a")])
@@ -180,38 +180,23 @@ def test_the_end_sends_what_waits() -> None:
     assert service.runs == ["a"]
 
 
-def test_the_end_tries_again_and_says_what_was_not_sent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A service that fails at the end is tried again for as long as there is time; then other watchers may send it."""
-    service = Kept("notify 1 (json)", identity="json://h")
+def test_the_end_tries_again_and_says_what_was_not_sent(caplog: pytest.LogCaptureFixture) -> None:
+    """A service that fails at the end is tried again while there is time; then it is left to the next process."""
+    service = Kept("notify 1 (json)")
     service.fails = "it answers 500"
-    sent = outbox(service, claims=Claims(tmp_path))
+    sent = outbox(service)
     sent.put([event()])
     service.wait_for_attempts(1)
     assert not sent.close(1.5)
     assert service.attempts >= 2
     assert "notify 1 (json): 1 change not sent in time; the first: tuning: lost" in caplog.text
-    assert Claims(tmp_path).take(event().id, Claims(tmp_path).key(service.identity)) == "mine"
-
-
-def test_a_directory_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    """The claims' disk may be one of a network that is gone."""
-    free, entered = threading.Event(), threading.Event()
-
-    class HangingClaims(Claims):
-        def take(self, event_id: str, service: str) -> Owner:
-            entered.set()
-            free.wait(WAIT_SECS)
-            return super().take(event_id, service)
-
-        def give_back(self, event_id: str, service: str) -> None:
-            free.wait(WAIT_SECS)
-
-    sent = outbox(Kept(identity="json://h"), claims=HangingClaims(tmp_path))
-    sent.put([event("a")])
-    assert entered.wait(WAIT_SECS)
-    sent.put([event("b")])
-    assert not sent.close(0.3)
-    free.set()
+    left = sent.left()
+    service, again = Kept("notify 1 (json)"), Kept("notify 2 (json)")
+    sent = outbox(service, again)
+    sent.resume(left)
+    sent.put([event()])
+    assert sent.close(WAIT_SECS)
+    assert service.runs == again.runs == ["tuning"], "one that is new gets what still holds"
 
 
 def test_a_service_that_takes_each_gets_each_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -229,38 +214,6 @@ def test_a_service_that_takes_each_gets_each_once(caplog: pytest.LogCaptureFixtu
     assert caplog.text.count("not done: it ended with status 3: bad: lost") == 1
 
 
-def test_another_watcher_does_not_repeat_a_command_that_failed(tmp_path: Path) -> None:
-    """It is done once, by one of the watchers, whether it works or not."""
-    services = [Each(identity="logger"), Each(identity="logger")]
-    services[0].fails = "it ended with status 1"
-    for service in services:
-        sent = outbox(service, claims=Claims(tmp_path))
-        sent.put([event()])
-        assert sent.close(WAIT_SECS)
-    assert [service.attempts for service in services] == [1, 0]
-
-
-def test_two_outboxes_send_each_event_once(tmp_path: Path) -> None:
-    """Two watchers of one directory, in threads: no event is missing, none comes twice."""
-    services = [Kept(identity="json://h"), Kept(identity="json://h")]
-    boxes = [outbox(service, claims=Claims(tmp_path), limit_per_hour=1000) for service in services]
-    runs = [f"r{number}" for number in range(60)]
-    start = threading.Barrier(2)
-
-    def put(box: Outbox) -> None:
-        start.wait()
-        for run in runs:
-            box.put([event(run)])
-
-    threads = [threading.Thread(target=put, args=(box,)) for box in boxes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [box.close(WAIT_SECS) for box in boxes] == [True, True]
-    assert sorted(services[0].runs + services[1].runs) == sorted(runs)
-
-
 def test_what_is_sent_is_logged_with_the_services_name(
     caplog: pytest.LogCaptureFixture, begun_threads: Callable[[str], list[threading.Thread]]
 ) -> None:
@@ -273,42 +226,172 @@ def test_what_is_sent_is_logged_with_the_services_name(
     assert begun_threads("notify 1") == []
 
 
-_WATCHER = """
-import sys
-from pathlib import Path
-from supervisor_core.notify.claims import Claims
-from supervisor_core.notify.outbox import Outbox
-from supervisor_core.notify.settings import NotifySettings
-from tests.notify.samples import event
-settings = NotifySettings.decode(sys.stdin.readline())
-box = Outbox(settings.services, topics=["page"], limit_per_hour=20, gather_secs=0.5, claims=Claims(Path(sys.argv[1])))
-print("ready", flush=True)
-sys.stdin.readline()
-box.put([event(f"r{number:02}") for number in range(50)])
-sys.stdin.readline()
-sys.exit(0 if box.close(60.0) else 1)
-"""
+def delivery(service: Kept, clock: StillClock, *, limit: int = 20) -> Delivery:
+    """A delivery that gathers for 10 s."""
+    return Delivery(service, limit_per_hour=limit, gather_secs=10.0, clock=clock)
 
 
-def test_fifty_deaths_seen_by_two_watchers_are_one_message(tmp_path: Path) -> None:
-    """Two processes with the same service see the same deaths at the same moment: one message comes, with all."""
-    with web_receiver() as server:
-        settings = NotifySettings(notify=(AppriseService("notify 1 (json)", Secret(server.url("hunter2"))),))
-        command = [sys.executable, "-c", _WATCHER, str(tmp_path)]
-        watchers = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-            for _ in range(2)
-        ]
-        for line in (f"{settings.encode()}\n", "put\n"):
-            for watcher in watchers:
-                assert watcher.stdin is not None and watcher.stdout is not None
-                watcher.stdin.write(line)
-                watcher.stdin.flush()
-                assert line == "put\n" or watcher.stdout.readline() == "ready\n"
-        server.wait(1)
-        for watcher in watchers:
-            watcher.communicate("end\n")
-        assert [watcher.returncode for watcher in watchers] == [0, 0]
-        assert server.titles == [
-            "50 runs were lost within 1 s, all on gpu-7. Runs: r00, r01, r02, r03, r04 and 45 more."
-        ]
+def run_until(clock: StillClock, until: float, *deliveries: Delivery) -> None:
+    """Let time pass, and do what falls due."""
+    while True:
+        due = min(each.due_in() for each in deliveries)
+        if clock.now + due > until:
+            clock.now = until
+            return
+        clock.now += due
+        for each in deliveries:
+            if not each.due_in():
+                each.deliver()
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    """Some time of some day."""
+    return StillClock(1_800_000_000.0)
+
+
+def test_what_comes_within_seconds_is_one_message(clock: StillClock) -> None:
+    """The first event waits for others for the gather time, and for no longer."""
+    service = Kept()
+    sent = delivery(service, clock)
+    start = clock.now
+    sent.add([event("a")])
+    assert sent.due_in() == 10.0
+    clock.now += 6.0
+    sent.add([event("b")])
+    assert sent.due_in() == 4.0
+    assert not sent.deliver()
+    run_until(clock, start + 60.0, sent)
+    assert [[each.run for each in message.events] for message in service.messages] == [["a", "b"]]
+
+
+def test_a_flood_becomes_messages_within_the_limit(clock: StillClock) -> None:
+    """A change every 5 s for two hours: no hour has more messages than the limit, and each change is in one."""
+    service = Kept()
+    sent = delivery(service, clock, limit=4)
+    start, times = clock.now, []
+    for second in range(0, 7200, 5):
+        run_until(clock, start + second, sent)
+        sent.add([restart(f"r{second}", at=clock.now)])
+        times += [clock.now] * (len(service.messages) - len(times))
+    run_until(clock, start + 7200.0 + 3700.0, sent)
+    assert len(service.messages) <= 4 * 3 and max(sum(at <= each < at + 3600.0 for each in times) for at in times) <= 4
+    assert sum(len(message.events) for message in service.messages) == 1440
+
+
+def test_pages_come_before_others_within_the_limit(clock: StillClock) -> None:
+    """One of four messages is kept for pages: a flood of restarts leaves room for a run that is lost."""
+    service = Kept()
+    sent = delivery(service, clock, limit=4)
+    start = clock.now
+    for minute in range(30):
+        run_until(clock, start + 60.0 * minute, sent)
+        sent.add([restart(f"r{minute}")])
+    assert len(service.messages) == 3
+    sent.add([event("dead")])
+    run_until(clock, clock.now + 5.0, sent)
+    sent.add([event("dead, too")])
+    run_until(clock, clock.now + 60.0, sent)
+    assert len(service.messages) == 4
+    assert service.messages[3].title.startswith("dead: lost at step 2,500 on gpu-7 (and ")
+    assert service.messages[3].events[1].run == "dead, too", "pages are gathered as anything else"
+    assert service.messages[3].events[0].run == "dead"
+    sent.add([event("a fifth")])
+    run_until(clock, start + 3600.0, sent)
+    assert len(service.messages) == 4, "no fifth message within the hour"
+
+
+def test_too_many_events_keep_the_urgent_ones(clock: StillClock) -> None:
+    """Memory is bounded: what is least urgent is only counted."""
+    service = Kept()
+    service.fails = "it hangs"
+    sent = delivery(service, clock)
+    for number in range(3 * MOST_WAITING):
+        sent.add([restart(f"r{number}")])
+    sent.add([event("dead")])
+    service.fails = None
+    run_until(clock, clock.now + 60.0, sent)
+    (message,) = service.messages
+    assert len(message.events) == MOST_WAITING and message.events[0].run == "dead"
+    assert f"And {2 * MOST_WAITING + 1:,} more" in message.body
+
+
+def test_a_run_that_says_much_keeps_back_no_other(clock: StillClock) -> None:
+    """What another run says after a thousand notices of one is neither left out nor below them."""
+    service = Kept()
+    sent = delivery(service, clock)
+    said = [
+        event("loud", kind="notice", text=f"loud: {number}", at=float(number)) for number in range(3 * MOST_WAITING)
+    ]
+    sent.add(said[: 2 * MOST_WAITING])
+    sent.add([event("quiet")])
+    sent.add(said[2 * MOST_WAITING :])
+    run_until(clock, clock.now + 20.0, sent)
+    (message,) = service.messages
+    assert [line.partition(":")[0] for line in message.body.splitlines()[:3]] == ["loud", "quiet", "loud"]
+    assert f"And {3 * MOST_WAITING - 9:,} more" in message.body
+
+
+def test_a_service_that_fails_is_tried_again_then_logged(clock: StillClock, caplog: pytest.LogCaptureFixture) -> None:
+    """The waits are doubled up to 5 minutes; after an hour it is given up and logged once; the next message says how
+    much was left out."""
+    caplog.set_level(logging.INFO, "supervisor_core")
+    service = Kept()
+    service.fails = "it answers 500"
+    sent = delivery(service, clock)
+    sent.add([event("a")])
+    start = clock.now
+    run_until(clock, start + 10.0 + 1 + 2 + 4 + 8, sent)
+    assert service.attempts == 5
+    run_until(clock, start + GIVE_UP_SECS + 2 * LONGEST_RETRY_SECS, sent)
+    assert 15 <= service.attempts <= 22 and not sent.waiting
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
+    assert caplog.messages[1] == "kept: 1 change given up after 1 h; the first: a: lost at step 2,500 on gpu-7"
+    service.fails = None
+    sent.add([event("b")])
+    run_until(clock, clock.now + 600.0, sent)
+    assert service.messages[0].title == "b: lost at step 2,500 on gpu-7 (and 1 more)"
+    assert "And 1 more since 08:00 UTC." in service.messages[0].body
+    assert caplog.messages[2] == "kept takes messages again"
+
+
+def test_at_the_end_it_is_tried_for_as_long_as_there_is_time(clock: StillClock) -> None:
+    """In an hour the waits grow as before; in a few seconds there are some attempts."""
+    for left, least, most in ((3000.0, 12, 30), (5.0, 4, 10)):
+        service = Kept()
+        service.fails = "it answers 500"
+        sent = delivery(service, clock)
+        sent.add([event()])
+        until = clock.now + left
+        while clock.now < until:
+            assert not sent.deliver(is_last=True)
+            clock.now += wait_at_end(sent.next_try_in(), until - clock.now)
+        assert least <= service.attempts <= most
+
+
+def test_events_that_come_meanwhile_go_with_the_next_attempt(clock: StillClock) -> None:
+    """A service that comes back gets one message with all."""
+    service = Kept()
+    service.fails = "no connection"
+    sent = delivery(service, clock)
+    for number in range(5):
+        sent.add([event(f"r{number}")])
+        run_until(clock, clock.now + 100.0, sent)
+    service.fails = None
+    run_until(clock, clock.now + LONGEST_RETRY_SECS, sent)
+    assert [len(message.events) for message in service.messages] == [5]
+
+
+def test_what_an_earlier_process_has_not_sent_is_tried_once_more_at_least(clock: StillClock) -> None:
+    """It has waited since then: what is left of the hour is left, and of what is older one attempt."""
+    first, second = Kept(), Kept()
+    first.fails = second.fails = "no connection"
+    killed, sent = delivery(first, clock), delivery(second, clock)
+    killed.add([event("a")])
+    run_until(clock, clock.now + 100.0, killed)
+    left = killed.left()
+    assert [(item.event.run, item.since) for item in left.unsent] == [("a", clock.now - 100.0)]
+    clock.now += GIVE_UP_SECS
+    sent.resume(left)
+    run_until(clock, clock.now + 1.0, sent)
+    assert second.attempts == 1 and not sent.waiting

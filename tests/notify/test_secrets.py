@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.notify.claims import Claims
 from supervisor_core.notify.message import message_of
 from supervisor_core.notify.outbox import Outbox
-from supervisor_core.notify.ping import Ping
 from supervisor_core.notify.problem import problem_of
 from supervisor_core.notify.secret import Secret
+from supervisor_core.notify.sender import Sender
 from supervisor_core.notify.services import NotSent, Service
 from supervisor_core.notify.settings import TOPICS, NotifySettings
 from tests.notify.receivers import WAIT_SECS, mail_receiver, web_receiver
@@ -71,19 +70,14 @@ def test_a_token_is_nowhere(
             f"mailto://ada:{TOKEN}@127.0.0.1:{mails.port}?from=a@example.com&to=b@example.com&mode=insecure",
         ]
         ping = f"http://127.0.0.1:{wrong.port}/{TOKEN}"
-        settings = NotifySettings.of(urls=urls, ping=ping, command=f"exit 3 # {TOKEN}", state=str(tmp_path / "claims"))
+        settings = NotifySettings.of(urls=urls, ping=ping, command=f"exit 3 # {TOKEN}", state=str(tmp_path / "left"))
         assert settings is not None and len(settings.services) == 8
-        assert settings.state is not None
-        claims = Claims(Path(settings.state))
-        box = Outbox(settings.services, topics=TOPICS, limit_per_hour=20, gather_secs=0.0, claims=claims)
+        box = Sender(settings, ["/runs"], gather_secs=0.0)
         box.put([event()])
+        box.seen()
         well.wait(1)
         wrong.wait(2)
-        assert settings.ping is not None
-        switch = Ping(settings.ping)
-        switch.seen()
         box.close(0.5)
-        switch.close()
         with ThreadPoolExecutor() as pool:
             errors = list(pool.map(_error_of, settings.services[1:]))
     printed = "".join(capfd.readouterr())

@@ -21,8 +21,8 @@ from supervisor_core.engine.placement import FOUND_IN
 from supervisor_core.engine.tf_config import TF_CONFIG_VARIABLE
 from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_VARIABLE
 from supervisor_core.events.telemetry import KINDS, WorkerState, WorkerStatus, from_json, to_json
-from supervisor_core.notify.claims import STATE_VARIABLE
 from supervisor_core.notify.secret import NOTIFY_VARIABLE, PING_VARIABLE
+from supervisor_core.notify.watch_state import STATE_VARIABLE
 from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.process.runtime_directory import XDG_VARIABLE

@@ -49,7 +49,7 @@ HEAVY = {
     "yaml": {"metrics"},
     "bcrypt": {"metrics"},
     "google_crc32c": {"base"},
-    "msgspec": {"base", "checkpoint", "events", "history", "metrics", "run"},
+    "msgspec": {"base", "checkpoint", "events", "history", "metrics", "run", "notify"},
     "pyarrow": {"history"},
     "mcp": {"cli"},
     "apprise": {"notify"},
