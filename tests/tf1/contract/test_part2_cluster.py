@@ -14,10 +14,10 @@ from ports import free_port
 
 from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.base.options import Options
-from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.engine.tf_config import TaskIdentity
 from supervisor_core.tf1.cluster import wait
 from supervisor_core.tf1.cluster.task import ClusterTask
+from tests.story.leases import Chief
 
 v1 = tf.compat.v1
 
@@ -127,7 +127,7 @@ def test_a_worker_of_a_finished_run_waits_for_no_chief(
     ours: Any, build_model: Callable[..., Any], logdir: str, ended: str
 ) -> None:
     """The run is over: it gets a closed session, and a stop, so that its program ends well."""
-    chief = LogdirLock(logdir)
+    chief = Chief(logdir)
     chief.acquire("chief")
     chief.release(ended)
     with tf.device("/cpu:0"):
@@ -144,7 +144,7 @@ def test_a_worker_of_a_run_that_goes_on_waits_for_its_chief(
     ours: Any, build_model: Callable[..., Any], logdir: str, ended: str | None
 ) -> None:
     """It has not begun, or its chief was cut off or failed, and will be started again: as long as was asked."""
-    chief = LogdirLock(logdir)
+    chief = Chief(logdir)
     if ended != "not yet begun":
         chief.acquire("chief")
     if ended in ("signal", "error"):
