@@ -351,7 +351,8 @@ def _variables(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
         if frame is not None and not is_between and not is_own(frame.f_globals.get("__name__")):
             break
     for number, names in enumerate((*of_functions, *of_modules.values())):
-        yield from ((WITHIN * number + name, value) for name, value in names.items())
+        own = ((name, value) for name, value in names.items() if not (name.startswith("__") and name.endswith("__")))
+        yield from ((WITHIN * number + name, value) for name, value in own)  # Python's own: __warningregistry__
 
 
 def _shown(name: str) -> str:
