@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.signal_safe_event import SignalSafeEvent
+from supervisor_core.process.stacks import no_collection
 
 logger = logging.getLogger("supervisor_core")
 
@@ -296,7 +297,8 @@ def _log_report(report: _Report, *, exc_info: bool) -> None:
 
 
 def _describe(stragglers: Sequence[threading.Thread]) -> str:
-    frames = sys._current_frames()
+    with no_collection():
+        frames = sys._current_frames()
     lines = [f"Coordinator stopped with threads still running: {' '.join(thread.name for thread in stragglers)}"]
     for thread in stragglers:
         frame = frames.get(thread.ident) if thread.ident is not None else None

@@ -5,10 +5,13 @@ No source file is read: where a process hangs on a mount that also holds its sou
 
 from __future__ import annotations
 
+import gc
+import os
 import re
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import Literal
 
@@ -36,11 +39,42 @@ _LIBRARY = re.compile(r"[\\/](lib(64)?[\\/]python3[^\\/]*|site-packages|dist-pac
 _SUPERVISOR = re.compile(r"[\\/]supervisor_core[\\/]")
 
 
+_reads_frames = threading.RLock()
+
+
+def _renew_lock() -> None:
+    global _reads_frames
+    _reads_frames = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # another thread may hold it at a fork
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Collect no garbage in the block, which reads the frames of all threads.
+
+    A collection could run a destructor that lets other threads run, as TensorFlow's of a graph does, while Python holds
+    the lock that each new thread needs: then the process hangs (python/cpython#106883).
+    """
+    with _reads_frames:
+        is_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if is_enabled:
+                gc.enable()
+
+
 def python_stacks() -> dict[str, tuple[str, ...]]:
     """Return the Python stack of every thread: thread name -> ``"file:line function"``, outermost first."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     stacks: dict[str, tuple[str, ...]] = {}
-    for ident, frame in sys._current_frames().items():
+    with no_collection():
+        frames = sys._current_frames()
+    for ident, frame in frames.items():
         name = names.get(ident, f"thread {ident}")
         stacks[name if name not in stacks else f"{name} ({ident})"] = _lines(frame)
     return stacks
@@ -48,7 +82,9 @@ def python_stacks() -> dict[str, tuple[str, ...]]:
 
 def main_stack() -> tuple[str, ...]:
     """Return the Python stack of the main thread, as in `python_stacks`."""
-    return _lines(sys._current_frames().get(threading.main_thread().ident or 0))
+    with no_collection():
+        frames = sys._current_frames()
+    return _lines(frames.get(threading.main_thread().ident or 0))
 
 
 def _lines(frame: FrameType | None) -> tuple[str, ...]:

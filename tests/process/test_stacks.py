@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
 
 import pytest
 
-from supervisor_core.process.stacks import MAX_FRAMES, MAX_LOCATION, location, python_stacks, user_line
+from supervisor_core.process.stacks import MAX_FRAMES, MAX_LOCATION, location, main_stack, python_stacks, user_line
 
 LIBRARY = "/usr/lib/python3.11/threading.py:327 Condition.wait"
 PACKAGE = "/home/me/.venv/lib/python3.11/site-packages/tensorflow/session.py:900 run"
@@ -93,3 +94,18 @@ def test_the_program_s_line_is_the_innermost_outside_of_libraries(stack: tuple[s
 def test_a_location_is_one_printable_line(line: str, text: str) -> None:
     """The file without its directories, the line, and the function; as a label's value of bounded length."""
     assert location(line) == text
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_no_garbage_is_collected_while_frames_are_read(monkeypatch: pytest.MonkeyPatch, is_enabled: bool) -> None:
+    """A destructor that lets other threads run would hang the process; what the program has set stays as it is."""
+    read, seen = sys._current_frames, []
+    monkeypatch.setattr(sys, "_current_frames", lambda: seen.append(gc.isenabled()) or read())
+    was_enabled = gc.isenabled()
+    (gc.enable if is_enabled else gc.disable)()
+    try:
+        assert python_stacks() and main_stack()
+        assert gc.isenabled() == is_enabled
+    finally:
+        (gc.enable if was_enabled else gc.disable)()
+    assert seen == [False, False]
