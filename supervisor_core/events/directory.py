@@ -22,6 +22,8 @@ RELIST_SECS = 60.0
 MAX_NAMES = 100
 """Limit of the names under which one directory is walked through the links of one owner: without it, links that lead
 to links could double the runs at every level."""
+MAX_NESTED_NAMES = 8
+"""The same limit for a name that leads through more than one link."""
 
 MAX_FILES = 5_000
 """Limit of the events files read of one directory: the newest, by the seconds in their names."""
@@ -218,7 +220,7 @@ class DirectoryTree:
                 if step.is_link and any(up.identity == identity for up in step.above):
                     return None
                 names[identity, step.owner] += 1
-                if names[identity, step.owner] > MAX_NAMES:
+                if names[identity, step.owner] > (MAX_NAMES if step.links == 1 else MAX_NESTED_NAMES):
                     self._unfollowed += 1
                     return None
         directory = self._known.get(step.name)

@@ -14,11 +14,13 @@ MOST_FILES = 27
 WATCHDOG = {
     "process/page_writer.py",
     "process/stacks_file.py",
-    "engine/hang_timeouts.py",
+    "engine/timeouts.py",
     "engine/stall_stacks.py",
-    "engine/watchdog.py",
+    "engine/stalls.py",
+    "engine/liveness_writer.py",
 }
-"""They are on the way, too: at an end the page is closed, the timer disarmed, the file of stacks removed."""
+"""They are on the way, too: at an end the page is closed, the timer disarmed, the file of stacks removed, and the
+liveness file says how it ended."""
 
 
 def test_a_signal_passes_through_few_files(fork_server: ForkServer) -> None:

@@ -20,6 +20,7 @@ from examples.demo.story import again
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
+from supervisor_core.run.watch.liveness import CHIEF, LIVENESS_DIRECTORY, file_name
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tb_plugin.index import Index
 from tb_plugin.logdirs import logdirs_of
@@ -79,6 +80,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
             while process.poll() is None:
                 with suppress(OSError, ValueError):
                     lease: dict[str, Any] = json.loads((logdir / "digits" / LEASE_NAME).read_bytes())
+                    live = json.loads((logdir / "digits" / LIVENESS_DIRECTORY / file_name(CHIEF)).read_bytes())
+                    lease["phase"] = live.get("phase") if live["session"] == lease["session"] else None
                     if holds(lease):
                         return lease
                 with suppress(subprocess.TimeoutExpired):
