@@ -19,7 +19,8 @@ LOGDIRS = Path(__file__).parents[3] / "shared" / "logdirs"
 MANIFEST = LOGDIRS / "manifest.json"
 ENTRIES: list[dict[str, Any]] = json.loads(MANIFEST.read_text()) if MANIFEST.exists() else []
 
-pytestmark = pytest.mark.skipif(not ENTRIES, reason=f"there are no logdirs at {LOGDIRS}")
+if not ENTRIES:
+    pytest.skip(f"there are no logdirs at {LOGDIRS}", allow_module_level=True)
 
 
 def read(directory: str) -> tuple[RunIndex, list[Chunk]]:
