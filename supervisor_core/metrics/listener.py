@@ -331,6 +331,11 @@ class _Head(io.RawIOBase):
             raise _HeadTooLongError
         return line
 
+    def close(self) -> None:
+        """Close the stream, too: the connection stays open as long as that is."""
+        self._stream.close()
+        super().close()
+
 
 class _Answering(ServerHandler):
     server_software = "supervisor-metrics"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import socket
 import ssl
 import threading
@@ -149,3 +150,10 @@ def test_who_is_being_answered_is_cut_last(talk, monkeypatch: pytest.MonkeyPatch
         assert b"scrape_success 1.0" in result().body
         for caller in callers:
             caller.close()
+
+
+def test_what_reads_a_request_closes_its_stream() -> None:
+    """Otherwise the connection stays open until the garbage collector finds it."""
+    stream = io.BytesIO()
+    listener._Head(stream).close()
+    assert stream.closed
