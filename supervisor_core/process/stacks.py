@@ -83,8 +83,7 @@ def python_stacks() -> dict[str, tuple[str, ...]]:
 def main_stack() -> tuple[str, ...]:
     """Return the Python stack of the main thread, as in `python_stacks`."""
     with no_collection():
-        frames = sys._current_frames()
-    return _lines(frames.get(threading.main_thread().ident or 0))
+        return _lines(sys._current_frames().get(threading.main_thread().ident or 0))
 
 
 def _lines(frame: FrameType | None) -> tuple[str, ...]:
