@@ -53,7 +53,7 @@ if hasattr(os, "register_at_fork"):  # another thread may hold it at a fork
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Collect no garbage in the block, which reads the frames of all threads.
+    """Collect no garbage in the block, which reads the frames of other threads.
 
     A collection could run a destructor that lets other threads run, as TensorFlow's of a graph does, while Python holds
     the lock that each new thread needs: then the process hangs (python/cpython#106883).
@@ -73,10 +73,9 @@ def python_stacks() -> dict[str, tuple[str, ...]]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     stacks: dict[str, tuple[str, ...]] = {}
     with no_collection():
-        frames = sys._current_frames()
-    for ident, frame in frames.items():
-        name = names.get(ident, f"thread {ident}")
-        stacks[name if name not in stacks else f"{name} ({ident})"] = _lines(frame)
+        for ident, frame in sys._current_frames().items():
+            name = names.get(ident, f"thread {ident}")
+            stacks[name if name not in stacks else f"{name} ({ident})"] = _lines(frame)
     return stacks
 
 
