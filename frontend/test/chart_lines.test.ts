@@ -6,7 +6,7 @@ import { drawPieces } from "../src/view/chart_lines";
 
 const BOX = { left: 50, top: 10, width: 1000, height: 140 };
 const VIEW = { lo: 0, hi: 20_000 };
-const STYLE: LineStyle = { kept: "blue", abandoned: "red", odd: "black", width: 1.75, withRaw: true, columns: true };
+const STYLE: LineStyle = { kept: "blue", abandoned: "red", odd: "black", width: 1.75, withRaw: true };
 
 type Rect = [x: number, y: number, width: number, height: number];
 

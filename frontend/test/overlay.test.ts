@@ -5,7 +5,6 @@ import { difference, lastReading, overlayAxis, placing, readingAt, shortNames, s
 import type { Scaling } from "../src/logic/raster";
 import { Raster } from "../src/logic/raster";
 import { linesOf } from "../src/logic/segments";
-import { SvgContext } from "../src/view/svg_context";
 import { scalars, T0 } from "./builders";
 
 const RED = [255, 0, 0] as const;
@@ -196,26 +195,4 @@ test("names lose the directories that all have in common", () => {
   assert.deepEqual(shortNames(["a/b/x", "a/c/x"]), ["b/x", "c/x"]);
   assert.deepEqual(shortNames(["lr=1", "lr=2"]), ["lr=1", "lr=2"]);
   assert.deepEqual([shortNames(["a/b"]), shortNames([])], [["b"], []]);
-});
-
-test("a picture as SVG is whole XML, whatever a name holds", () => {
-  const measuring = { font: "", measureText: () => ({ width: 1 }) } as unknown as CanvasRenderingContext2D;
-  const c = new SvgContext(measuring);
-  c.font = 'bold 11px "DejaVu Sans"';
-  c.fillText("<b>&\"'\u202e\u0000", 1.23456, 2);
-  c.save();
-  c.beginPath();
-  c.rect(0, 0, 5, 5);
-  c.clip();
-  c.setLineDash([5, 3]);
-  c.moveTo(0, 0);
-  c.lineTo(1, 2.5);
-  c.stroke();
-  c.restore();
-  const text = c.text(30, 20);
-  assert.match(text, /^<svg xmlns="[^"]+" width="30" height="20" viewBox="0 0 30 20">.*<\/svg>\n$/s);
-  assert.match(text, /x="1.23" y="2"[^>]*>&lt;b&gt;&amp;&quot;&apos;[^<]*<\/text>/);
-  assert.ok(!text.includes("\u202e") && !text.includes("\u0000"));
-  assert.match(text, /font: bold 11px &quot;DejaVu Sans&quot;/);
-  assert.match(text, /<g clip-path="url\(#clip0\)"><path d="[^"]*L1 2.5" [^>]*stroke-dasharray="5 3"\/><\/g>/);
 });

@@ -7,7 +7,6 @@ import re
 import struct
 import sys
 import time
-import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -244,7 +243,7 @@ def test_values_that_are_being_read_are_asked_for_again(tab: Callable[..., Any],
 
 @pytest.mark.parametrize("page", ["compare", "run"])
 def test_charts_can_be_taken_away(tab: Callable[..., Any], board: Any, logdir: Path, tmp_path: Path, page: str) -> None:
-    """As points, each as it was written; as lines, whatever the names hold; as a picture, sharper than the screen."""
+    """As points, each as it was written; as a picture, sharper than the screen."""
     shown = tab()
     if page == "run":
         shown.open(board, run=RESTARTED, tag="loss", x="step")
@@ -252,7 +251,7 @@ def test_charts_can_be_taken_away(tab: Callable[..., Any], board: Any, logdir: P
     else:
         opened(shown, board)
     files = {}
-    for kind in ("CSV", "SVG", "PNG"):
+    for kind in ("CSV", "PNG"):
         with shown.page.expect_download() as download:
             shown.frame.get_by_role("button", name=f"Download loss as {kind}").click()
         name = download.value.suggested_filename
@@ -267,13 +266,11 @@ def test_charts_can_be_taken_away(tab: Callable[..., Any], board: Any, logdir: P
     assert sorted((int(row["step"]), float(row["value"])) for row in mine) == sorted(events)
     again = len(events) - len({step for step, _ in events})
     assert sum(row["kept"] == "false" for row in mine) == again > 40
-    drawing = ET.fromstring(files["SVG"].read_text())
-    texts = {element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text")}
-    assert texts >= ({f"{RESTARTED}: loss", "step"} if page == "run" else {*RUNS, "loss", "step"})
+    chart = shown.frame.get_by_role("region", name="Scalar loss").locator("canvas").bounding_box()
     head = files["PNG"].read_bytes()[:24]
     assert head[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", head[16:24])
-    assert width == 2 * int(drawing.attrib["width"]) and height == 2 * int(drawing.attrib["height"])
+    assert width > 1.9 * chart["width"] and height > 2 * chart["height"]
 
 
 @pytest.mark.parametrize("width", [1280, 380])
@@ -292,7 +289,7 @@ def test_is_accessible(tab: Callable[..., Any], board: Any, width: int, dark: bo
         shown.page.keyboard.press("Tab")
         reached.add(shown.inside().evaluate("document.activeElement.ariaLabel || document.activeElement.textContent"))
     names = {f"{what} {run}" for what in ("Baseline", "Compare without") for run in RUNS}
-    assert reached >= {*names, "Step", "Copy link", "Download loss as SVG", "Tag whose values are listed"}
+    assert reached >= {*names, "Step", "Copy link", "Download loss as PNG", "Tag whose values are listed"}
 
 
 def test_without_runs_it_says_what_to_do(tab: Callable[..., Any], board: Any) -> None:

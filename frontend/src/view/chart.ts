@@ -64,12 +64,12 @@ export class Chart extends ChartFrame {
     const box = { left, top: PAD_TOP, width, height: HEIGHT - PAD_TOP - PAD_BOTTOM };
     const shown = this.#curve?.shown ?? [];
     const scale = this.scaleOf(shown, view, this.#options.log, box.height);
-    const paint: Figure["paint"] = (c, at, columns) => {
+    const paint: Figure["paint"] = (c, at) => {
       paintGrid(c, plot.axis, view, scale, at, theme);
       paintBoundaries({ c, theme, plot, view, left, width }, at.top, at.height, true);
-      drawPieces(c, shown, view, scale, at, lineStyle(theme, columns));
+      drawPieces(c, shown, view, scale, at, lineStyle(theme));
     };
-    paint(this.canvas.begin(left + width + 1, HEIGHT), box, true);
+    paint(this.canvas.begin(left + width + 1, HEIGHT), box);
     const thinned = (this.#curve?.window.layer ?? this.#curve?.whole.layer)?.scalars.header.thinned ?? false;
     const { run } = plot.detail;
     const curves = [{ run, colour: null, shown, thinned }];
@@ -105,11 +105,10 @@ function described({ scalars, lines }: Layer): string {
   return `${points}, last ${formatValue(last?.raw.at(-1))} at step ${formatCount(last?.step.at(-1))}`;
 }
 
-const lineStyle = (theme: Theme, columns: boolean): LineStyle => ({
+const lineStyle = (theme: Theme): LineStyle => ({
   kept: theme.line,
   abandoned: theme.wasted,
   odd: theme.tone.warn,
   width: 1.75,
   withRaw: true,
-  columns,
 });

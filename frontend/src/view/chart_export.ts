@@ -1,4 +1,4 @@
-/** Taking a chart away: its points as CSV, its picture as SVG or PNG. */
+/** Taking a chart away: its points as CSV, its picture as PNG. */
 import type { Axis } from "../logic/axis";
 import type { Cell } from "../logic/csv";
 import { fileName, toCsv } from "../logic/csv";
@@ -8,7 +8,6 @@ import { fitText } from "./canvas";
 import type { Box } from "./chart_lines";
 import { iconButton } from "./element";
 import { paintRuler, RULER_PX } from "./ruler";
-import { SvgContext } from "./svg_context";
 import { download } from "./table";
 import type { Theme } from "./theme";
 
@@ -21,8 +20,8 @@ export interface Figure {
   view: View;
   box: Box;
   theme: Theme;
-  /** Draw grid and lines; `columns`: dense lines may be bars, one for each pixel. */
-  paint(c: CanvasRenderingContext2D, box: Box, columns: boolean): void;
+  /** Draw grid and lines. */
+  paint(c: CanvasRenderingContext2D, box: Box): void;
   /** The runs, each with its colour where there are several. */
   curves: readonly { run: string; colour: string | null; shown: readonly Shown[]; thinned: boolean }[];
 }
@@ -34,7 +33,6 @@ const MARGIN_PX = 10;
 /** Dots of a CSS pixel. */
 const SHARP = 2;
 
-/** Three buttons. */
 export function chartButtons(tag: string, figure: () => Figure | null): HTMLElement[] {
   const button = (kind: string, title: string, save: (figure: Figure) => void): HTMLElement => {
     const press = (): void => {
@@ -47,7 +45,6 @@ export function chartButtons(tag: string, figure: () => Figure | null): HTMLElem
   };
   return [
     button("CSV", "The points in sight, as they are drawn; all there are: tb-supervisor export", saveCsv),
-    button("SVG", "The chart as it is, as lines", saveSvg),
     button("PNG", "The chart as it is, as a picture", savePng),
   ];
 }
@@ -80,14 +77,6 @@ function saveCsv(figure: Figure): void {
   download(nameOf(figure, what, "csv"), toCsv(CSV_HEAD, points(figure)));
 }
 
-function saveSvg(figure: Figure): void {
-  const measuring = document.createElement("canvas").getContext("2d") as CanvasRenderingContext2D;
-  const context = new SvgContext(measuring);
-  const { width, height } = sizeOf(figure);
-  paintFigure(context as unknown as CanvasRenderingContext2D, figure, false);
-  download(nameOf(figure, "chart", "svg"), context.text(width, height), "image/svg+xml");
-}
-
 function savePng(figure: Figure): void {
   const { width, height } = sizeOf(figure);
   const canvas = document.createElement("canvas");
@@ -95,7 +84,7 @@ function savePng(figure: Figure): void {
   canvas.height = height * SHARP;
   const c = canvas.getContext("2d") as CanvasRenderingContext2D;
   c.scale(SHARP, SHARP);
-  paintFigure(c, figure, true);
+  paintFigure(c, figure);
   canvas.toBlob((blob) => {
     if (blob) download(nameOf(figure, "chart", "png"), blob, blob.type);
   });
@@ -113,7 +102,7 @@ function sizeOf(figure: Figure): { width: number; height: number } {
   };
 }
 
-function paintFigure(c: CanvasRenderingContext2D, figure: Figure, columns: boolean): void {
+function paintFigure(c: CanvasRenderingContext2D, figure: Figure): void {
   const { name, tag, axis, view, theme, box, curves } = figure;
   const { width, height } = sizeOf(figure);
   c.fillStyle = theme.background;
@@ -123,7 +112,7 @@ function paintFigure(c: CanvasRenderingContext2D, figure: Figure, columns: boole
   c.fillStyle = theme.text;
   c.fillText(curves[0]?.colour === null ? `${name}: ${tag}` : tag, box.left, TITLE_PX / 2);
   const at = { ...box, top: TITLE_PX };
-  figure.paint(c, at, columns);
+  figure.paint(c, at);
   const below = TITLE_PX + box.height;
   paintRuler(c, axis, view, box.left, box.width, theme, below, false);
   const perRow = legendColumns(figure);

@@ -26,8 +26,6 @@ export interface LineStyle {
   width: number;
   /** Whether raw values are seen behind smoothed ones. */
   withRaw: boolean;
-  /** Whether dense lines may be drawn in columns. */
-  columns: boolean;
 }
 
 /** With fewer points than this in sight each gets a dot. */
@@ -80,11 +78,11 @@ function drawLines(
       if (line.shown !== line.raw && style.withRaw) {
         c.globalAlpha = line.abandoned ? 0.12 : 0.25;
         c.lineWidth = 1;
-        trace(c, line.xs, line.raw, view, y, box, false, style.columns);
+        trace(c, line.xs, line.raw, view, y, box, false);
       }
       c.globalAlpha = line.abandoned ? 0.6 : 1;
       c.lineWidth = line.abandoned ? Math.min(style.width, 1.25) : style.width;
-      trace(c, line.xs, line.shown, view, y, box, dots, style.columns);
+      trace(c, line.xs, line.shown, view, y, box, dots);
       c.setLineDash([]);
       markOdd(c, line, view, box, style.odd);
     }
@@ -100,11 +98,10 @@ function trace(
   y: YScale,
   box: Box,
   dots: boolean,
-  columns: boolean,
 ): void {
   const range = inSight(xs, view);
   const { from, to } = range;
-  if (columns && travelOf(ys, from, to, y, box, MOST_TRAVEL_PX) > MOST_TRAVEL_PX) {
+  if (travelOf(ys, from, to, y, box, MOST_TRAVEL_PX) > MOST_TRAVEL_PX) {
     fillColumns(c, xs, ys, range, view, y, box);
     return;
   }

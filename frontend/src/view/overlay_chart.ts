@@ -54,10 +54,10 @@ export class OverlayChart extends ChartFrame {
     }
     paintGrid(c, axis, look.view, this.#scale, box, theme);
     c.globalCompositeOperation = "source-over";
-    if (!crowded) strokeCurves(c, curves, look, this.#scale, box, theme, false);
-    const paint: Figure["paint"] = (to, at, columns) => {
+    if (!crowded) strokeCurves(c, curves, look, this.#scale, box, theme);
+    const paint: Figure["paint"] = (to, at) => {
       paintGrid(to, axis, look.view, this.#scale, at, theme);
-      strokeCurves(to, curves, look, this.#scale, at, theme, columns);
+      strokeCurves(to, curves, look, this.#scale, at, theme);
     };
     const named = curves.map((curve) => ({ ...curve, thinned: this.#thinned }));
     this.figure = { name: "compare", tag: this.tag, axis, view: look.view, box, theme, paint, curves: named };

@@ -77,10 +77,9 @@ export function strokeCurves(
   scale: YScale,
   box: Box,
   theme: Theme,
-  columns: boolean,
 ): void {
   for (const { curve, colour, width, withRaw } of styled(curves, look, theme)) {
-    const style = { kept: colour, abandoned: colour, odd: colour, width, withRaw, columns };
+    const style = { kept: colour, abandoned: colour, odd: colour, width, withRaw };
     drawPieces(c, curve.shown, look.view, scale, box, style);
   }
 }
