@@ -44,8 +44,7 @@ from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.global_step import read_global_step
 from supervisor_core.tf1.retention import CheckpointRetention
 from supervisor_core.tf1.saver_graph import CannotSnapshot, has_own_save
-from supervisor_core.tf1.snapshot import Snapshot
-from supervisor_core.tf1.watched_loss import WatchedLoss
+from supervisor_core.tf1.snapshot import Snapshot, WatchedLoss
 
 _LOG = logging.getLogger("supervisor_core")
 _AT_NODE = re.compile(r"^Node: '[^']*'\n(.+)$", re.MULTILINE)

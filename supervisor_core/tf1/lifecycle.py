@@ -1,4 +1,4 @@
-"""`Lifecycle`: one supervised session of the graph-mode facades, and `managed_session`, its ``with`` block.
+"""`Lifecycle`: one supervised session of the graph-mode facades.
 
 The facade is TensorFlow's API; this is what happens behind it until the session ends. How it ends is in
 `supervisor_core.engine.ending`.
@@ -7,34 +7,28 @@ The facade is TensorFlow's API; this is what happens behind it until the session
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.base.options import Options, refuse_verify_resume
+from supervisor_core.base.options import refuse_verify_resume
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.engine import open_sessions
 from supervisor_core.engine.chief_status import ChiefStatus
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.ending import Ending
 from supervisor_core.engine.lifecycle import Notifies, SessionLifecycle
-from supervisor_core.engine.session_state import StopReason
 from supervisor_core.engine.step_lock import StepLock
-from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import RecoveryRecord, ServiceInterval
 from supervisor_core.run.status import RunStatus
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager
-from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
-from supervisor_core.tf1.cluster.connect import close_with_timeout
-from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.cluster.wait import SessionContext
 from supervisor_core.tf1.restore import Restored, RestoreInfo
 from supervisor_core.tf1.session import SupervisedSession
-from supervisor_core.tf1.tf_errors import error_text, explain_finalized
+from supervisor_core.tf1.tf_errors import error_text
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -72,8 +66,8 @@ def end_abandoned(logdir: str | None) -> None:
             each.record(None)
 
 
-class Lifecycle(SessionLifecycle[GraphEnding]):
-    """The sessions of a graph-mode facade: begin, become ready, recover, end.
+class Lifecycle(SessionLifecycle[GraphEnding], SessionContext):
+    """The sessions of a graph-mode facade: begin, become ready, recover, end. A session manager works for it.
 
     Args:
         arguments: see `SessionLifecycle`.
@@ -84,6 +78,7 @@ class Lifecycle(SessionLifecycle[GraphEnding]):
     def __init__(self, **arguments: Any) -> None:
         refuse_verify_resume(arguments["options"], arguments["facade"])
         super().__init__(GraphEnding, **arguments)
+        self.clock = self._clock
         self.step_lock = StepLock(clock=self._clock)
         """Keeps steps out while a snapshot is taken."""
         self._checkpoints: CheckpointManager | None = None
@@ -157,7 +152,7 @@ class Lifecycle(SessionLifecycle[GraphEnding]):
     def recovering(self) -> None:
         """Record that the TensorFlow session is lost, and another one is on its way."""
         self.state.tf_session = None
-        self.recorder.enter("restoring")
+        self.restoring()
 
     def recovered(self, sess: Any, restore_info: RestoreInfo, error: str, losses: int, secs: float) -> None:
         """Record that another TensorFlow session has taken the place of the one that was lost.
@@ -186,6 +181,40 @@ class Lifecycle(SessionLifecycle[GraphEnding]):
         """Return why a worker must not begin: its run has finished; see `ChiefStatus.check`. Of a chief, nothing."""
         return None if self._chief is None else self._chief.check()
 
+    @property
+    def session(self) -> str:
+        """See `SessionContext.session`."""
+        return self.recorder.session_id
+
+    @property
+    def starts_over(self) -> bool:
+        """Whether `Options.unusable_checkpoints` says so."""
+        return self.options.unusable_checkpoints == "start_over"
+
+    def publisher(self, directory: str) -> Publisher | None:
+        """Return the run's publisher in its own directory."""
+        return self.recorder.publisher if self.recorder.saves_in(directory) else None
+
+    def wait(self, secs: float) -> bool:
+        """Wait for a number of seconds; return whether a stop was requested."""
+        return self.state.coord.wait_for_stop(secs)
+
+    def restoring(self) -> None:
+        """Record the phase "restoring"."""
+        self.recorder.enter("restoring")
+
+    def waiting_for(self, what: str | None) -> None:
+        """Record what the run waits for."""
+        self.recorder.waiting_for(what)
+
+    def gave_up(self) -> None:
+        """Record that the session gave up because of the stop request."""
+        self.state.reason.gave_up = True
+
+    def owns(self, session: str) -> bool:
+        """Return whether the model is this session's, or its predecessor's if that crashed."""
+        return self.recorder.can_adopt_model_of(session)
+
     def finished(self) -> None:
         """Record that there is nothing to do: the run had finished when this process came. Asks for a stop."""
         self.state.reason.had_finished = True
@@ -202,122 +231,6 @@ class Lifecycle(SessionLifecycle[GraphEnding]):
             self.recorder.saves.restored(
                 path=restored.path, step=restored.step, saved_at=restored.saved_at, size_bytes=restored.bytes
             )
-
-
-def lifecycle_of(supervisor: Any) -> Lifecycle:
-    """Return what works behind a `Supervisor`'s API, built from its attributes.
-
-    Only from attributes that the original has too. So a subclass whose constructor is a copy of the original's, or
-    which sets some of them itself after the constructor, gets what they say.
-    """
-    options: Options = supervisor._options
-    logdir = supervisor._absolute(supervisor._shared_logdir or supervisor._logdir)
-    writer = supervisor.summary_writer
-    if writer is None and supervisor.is_chief and logdir and options.write_telemetry:
-        writer = FileWriter(logdir)  # of our own, for the telemetry
-    lifecycle = Lifecycle(
-        coord=supervisor.coord,
-        options=options,
-        facade="Supervisor",
-        logdir=logdir,
-        writer=writer,
-        is_chief=supervisor.is_chief,
-        task=None if supervisor.is_chief else task_name(options, supervisor._graph),
-    )
-    save_path = supervisor._absolute(supervisor.save_path)
-    if supervisor.is_chief and save_path and supervisor.saver and supervisor.save_model_secs:
-        checkpoint_writer = CheckpointWriter(
-            graph=supervisor._graph,
-            saver=supervisor.saver,
-            save_path=save_path,
-            global_step=supervisor.global_step,
-            meta_graph_def=supervisor._meta_graph_def,
-            step_lock=lifecycle.step_lock,
-            options=options,
-        )
-        lifecycle.use(CheckpointManager(checkpoint_writer, supervisor.save_model_secs))
-    return lifecycle
-
-
-@contextmanager
-def managed_session(
-    supervisor: tf.compat.v1.train.Supervisor,
-    lifecycle: Lifecycle,
-    *,
-    prepared: Callable[[Any], object],
-    close_summary_writer: bool,
-    master: str,
-    config: Any,
-    start_standard_services: bool,
-) -> Iterator[Any]:
-    """Prepare a session, yield it, save and stop; see `Supervisor.managed_session`.
-
-    A subclass may override what is called here, with the arguments that the original passes: no others are passed.
-    """
-    with lifecycle.ending.signals.watched():
-        try:
-            try:
-                sess = supervisor.prepare_or_wait_for_session(
-                    master=master, config=config, start_standard_services=start_standard_services
-                )
-                prepared(sess)
-            except BaseException:
-                _give_up(supervisor, lifecycle, close_summary_writer)
-                raise
-            # A run that blocks in a dequeue is released by closing the session, before the time for a stop is over.
-            supervisor.coord.register_release(sess.close, after_secs=RELEASE_AFTER_SECS)
-            yield from _guarded(supervisor, lifecycle, sess, close_summary_writer)
-        finally:
-            lifecycle.ending.stop_serving()
-
-
-def _guarded(
-    supervisor: tf.compat.v1.train.Supervisor, lifecycle: Lifecycle, sess: Any, close_summary_writer: bool
-) -> Iterator[Any]:
-    reason = lifecycle.state.reason
-    try:
-        try:
-            yield sess
-        except BaseException as error:
-            if lifecycle.ending.is_inactive:
-                raise
-            reason.stop_was_requested |= supervisor.coord.should_stop()
-            reason.body_error = error
-            if not isinstance(error, Exception):
-                raise
-            explain_finalized(error)
-            supervisor.request_stop(error)
-        finally:
-            _stop(supervisor, reason, close_summary_writer)
-    finally:
-        if not lifecycle.ending.is_inactive:  # whose TensorFlow has no threads that could close anything
-            close_with_timeout(sess, lifecycle.ending.closing_secs)
-    if reason.body_error is not None and not lifecycle.ending.is_clean(reason.body_error):
-        raise reason.body_error  # which the coordinator ignores if a stop had been requested before
-
-
-def _stop(supervisor: tf.compat.v1.train.Supervisor, reason: StopReason, close_summary_writer: bool) -> None:
-    body_error = reason.body_error
-    reason.ignores_live_threads = True
-    try:
-        supervisor.stop(close_summary_writer=close_summary_writer)
-    except BaseException as error:
-        if body_error is not None and error is not body_error and error.__context__ is None:
-            error.__context__ = body_error
-        raise
-
-
-def _give_up(supervisor: tf.compat.v1.train.Supervisor, lifecycle: Lifecycle, close_summary_writer: bool) -> None:
-    """End what a failed preparation has begun; its own error is the one that counts."""
-    if not lifecycle.has_begun:  # refused: not a word into the run of the one at work
-        if lifecycle.state.writer is not None:
-            lifecycle.state.writer.close()
-        return
-    lifecycle.state.reason.ignores_live_threads = True
-    try:
-        supervisor.stop(close_summary_writer=close_summary_writer)
-    except Exception as error:
-        _LOG.info("Stopping after a failed preparation failed: %s", error)
 
 
 class RunMethods(Notifies):
@@ -357,55 +270,3 @@ class RunMethods(Notifies):
             return None
         with self._lifecycle.recorder.progress.held():
             return checkpoints.save("manual")
-
-
-class RunContext(SessionContext):
-    """The context of a session manager that works for a supervised run.
-
-    Args:
-        lifecycle: the run; one of its sessions must be in progress.
-        clock: replaced in tests.
-    """
-
-    def __init__(self, lifecycle: Lifecycle, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(clock)
-        self._lifecycle = lifecycle
-
-    @property
-    def session(self) -> str:
-        """The id of the run's present session."""
-        return self._lifecycle.recorder.session_id
-
-    @property
-    def starts_over(self) -> bool:
-        """Whether `Options.unusable_checkpoints` says so."""
-        return self._lifecycle.options.unusable_checkpoints == "start_over"
-
-    def publisher(self, directory: str) -> Publisher | None:
-        """Return the run's publisher in its own directory."""
-        run = self._lifecycle.recorder
-        return run.publisher if run.saves_in(directory) else None
-
-    def wait(self, secs: float) -> bool:
-        """Wait for a number of seconds; return whether a stop was requested."""
-        return self._lifecycle.state.coord.wait_for_stop(secs)
-
-    def restoring(self) -> None:
-        """Record the phase "restoring"."""
-        self._lifecycle.recorder.enter("restoring")
-
-    def waiting_for(self, what: str | None) -> None:
-        """Record what the run waits for."""
-        self._lifecycle.recorder.waiting_for(what)
-
-    def gave_up(self) -> None:
-        """Record that the session gave up because of the stop request."""
-        self._lifecycle.state.reason.gave_up = True
-
-    def kept_back(self) -> str | None:
-        """Return why this worker must wait, from the chief's lock file."""
-        return self._lifecycle.kept_back()
-
-    def owns(self, session: str) -> bool:
-        """Return whether the model is this session's, or its predecessor's if that crashed."""
-        return self._lifecycle.recorder.can_adopt_model_of(session)

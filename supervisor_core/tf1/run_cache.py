@@ -162,32 +162,13 @@ class RunCache:
             self._unfetchable_count, self._unfeedable_count = counts
 
 
-class NoRunCache(RunCache):
-    """For a TensorFlow without the symbols that plans need: every run is for ``Session.run``."""
-
-    def __init__(self) -> None:
-        self._table = {}
-
-    def find(self, fetches: Any, feed_dict: Any) -> None:
-        """Return None."""
-
-    def is_new(self, fetches: Any, feed_dict: Any) -> bool:
-        """Return False: nothing is remembered."""
-        return False
-
-    def remember(self, fetches: Any, feed_dict: Any, secs: float) -> None:
-        """Do nothing."""
-
-
-def run_cache_for(session: Any, analysis: RunAnalysis) -> RunCache:
-    """Return the cache of a session's runs."""
+def run_cache_for(session: Any, analysis: RunAnalysis) -> RunCache | None:
+    """Return the cache of a session's runs; None with a TensorFlow without the symbols that plans need."""
     native = installed()
-    if native is None:
-        return NoRunCache()
     try:
-        return RunCache(native, session, analysis)
+        return None if native is None else RunCache(native, session, analysis)
     except AttributeError:
-        return NoRunCache()
+        return None
 
 
 def _run_key(fetches: Any, feed_dict: Any) -> Hashable | None:

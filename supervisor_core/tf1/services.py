@@ -27,8 +27,8 @@ from supervisor_core.tf1.coordinator import ServiceThread
 from supervisor_core.tf1.global_step import internal_run, read_global_step, step_value
 from supervisor_core.tf1.lifecycle import Lifecycle
 from supervisor_core.tf1.session import SupervisedSession
+from supervisor_core.tf1.snapshot import WatchedLoss
 from supervisor_core.tf1.tf_errors import is_outside_fault
-from supervisor_core.tf1.watched_loss import WatchedLoss
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -209,8 +209,10 @@ def new_readers(
     if global_step is not None:
         reads[STEP_READER] = read_step
     names = lifecycle.services
+    # No error of a service that only reads concerns the run.
+    policy = Policy(on_error="continue", transient=lambda error: isinstance(error, Exception), over=ended_with(sess))
     return [
-        ServiceThread(coord, READER_SECS, read, name=names.reserve_name(name), policy=reader_policy(sess))
+        ServiceThread(coord, READER_SECS, read, name=names.reserve_name(name), policy=policy)
         for name, read in reads.items()
     ]
 
@@ -243,11 +245,6 @@ def service_policy(options: Options, sess: Any, name: str) -> Policy:
         give_up=_too_many_failures,
         explain=explain_unfed,
     )
-
-
-def reader_policy(sess: Any) -> Policy:
-    """Return the policy of a service that only reads: no error of it concerns the run."""
-    return Policy(on_error="continue", transient=lambda error: isinstance(error, Exception), over=ended_with(sess))
 
 
 def ended_with(sess: Any) -> Callable[[BaseException], bool]:

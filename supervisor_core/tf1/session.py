@@ -95,20 +95,20 @@ class SupervisedSession(tf.compat.v1.Session):
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """Run as ``tf.compat.v1.Session.run`` does: same arguments, results and errors."""
-        plan, arrays = None, None
-        if options is None and run_metadata is None:
-            plan = self._run_cache.find(fetches, feed_dict)
+        plan, arrays, run_cache = None, None, self._run_cache
+        if run_cache is not None and options is None and run_metadata is None:
+            plan = run_cache.find(fetches, feed_dict)
             arrays = None if plan is None else plan.arrays(feed_dict)
         if plan is None or arrays is None:
             traits = self._traits(fetches, feed_dict)
             around: AbstractContextManager[None] = nullcontext()
-            may_compile = plan is None and traits.supervised and self._run_cache.is_new(fetches, feed_dict)
-            if may_compile and self._observer is not None:
+            is_new = plan is None and run_cache is not None and run_cache.is_new(fetches, feed_dict)
+            if is_new and traits.supervised and self._observer is not None:  # it may compile
                 around = self._observer.first_call(traits.is_step)
             with around:
                 result, secs = self._watched(traits, self._plain.run, fetches, feed_dict, options, run_metadata)
-            if plan is None:
-                self._run_cache.remember(fetches, feed_dict, secs)
+            if plan is None and run_cache is not None:
+                run_cache.remember(fetches, feed_dict, secs)
             return result
         supervised, is_step, changes = plan.traits
         step_lock = self._step_lock if supervised else None

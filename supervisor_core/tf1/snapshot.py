@@ -1,4 +1,5 @@
 """`Snapshot`: holds one moment of the model in memory while it is written to disk. It adds nothing to the graph.
+`WatchedLoss`: a tensor that must be finite at that moment.
 
 prepare   memory is got for the values that have to be copied, while training goes on
 take      between two steps every value that the saver saves is fetched. A prepared callable hands values out as they
@@ -24,10 +25,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from supervisor_core.base.errors import OptionsError
 from supervisor_core.checkpoint.bundle_writer import TensorData, write_bundle
 from supervisor_core.checkpoint.nan_check import has_nan
 from supervisor_core.storage.local import local_path
 from supervisor_core.tf1.global_step import step_value
+from supervisor_core.tf1.graph_walk import VARIABLES, reached
 from supervisor_core.tf1.native_runs import PreparedRun
 from supervisor_core.tf1.saver_graph import (
     Item,
@@ -40,6 +43,8 @@ from supervisor_core.tf1.saver_graph import (
 )
 
 Array = np.ndarray[Any, Any]
+
+_READS = VARIABLES | {"DisableCopyOnRead", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"}
 
 _NUMBERS = frozenset(
     {tf.bool, tf.bfloat16, tf.half, tf.float32, tf.float64, tf.complex64, tf.complex128}
@@ -327,3 +332,61 @@ def _as_fed(value: Any, dtype: Any) -> Any:
     if isinstance(value, bytes):
         return np.array(value, object)
     return np.asarray(value).view(dtype.as_numpy_dtype) if dtype.is_quantized else np.asarray(value)
+
+
+class WatchedLoss:
+    """Reads the watched loss between two steps, from the model's variables alone.
+
+    Computing a loss from input would consume that input, and be the loss of another step. So it has to be kept in a
+    variable, or follow from variables.
+
+    Args:
+        graph: the graph.
+        watched: a tensor or variable of it, or its name.
+
+    Raises:
+        OptionsError: if it is not in the graph, or needs input; says what and why.
+
+    Example:
+        last_loss = tf.compat.v1.get_variable("last_loss", [], trainable=False)
+        train_op = tf.group(train_op, last_loss.assign(loss))
+        options = Options(watched_loss=last_loss)
+    """
+
+    def __init__(self, graph: Any, watched: Any) -> None:
+        try:
+            found = graph.as_graph_element(watched)
+        except (KeyError, TypeError, ValueError) as error:
+            raise OptionsError(f"Options.watched_loss is {watched!r}, which is not in the graph: {error}") from error
+        self.tensor = found.outputs[0] if isinstance(found, tf.Operation) else found
+        """What is watched."""
+        self.name = str(self.tensor.name)
+        obstacle = _obstacle(self.tensor.op)
+        if obstacle is not None:
+            raise OptionsError(
+                f"Options.watched_loss is {self.name!r}, which cannot be read between two steps: it needs "
+                f"{obstacle.name!r} ({obstacle.type}). Keep the loss in a variable that the training op assigns, and "
+                "watch that."
+            )
+        self._session: Any = None
+
+    def bind(self, session: Any) -> None:
+        """Get ready to read in this session."""
+        if session is not self._session:
+            self._read = PreparedRun(session, fetches=[self.tensor])
+            self._session = session
+
+    def read(self) -> Any:
+        """Return its present value."""
+        return np.asarray(self._read()[0])
+
+
+def _obstacle(op: Any) -> Any:
+    """An operation before this one that takes input, has an effect, or is different each time; None without any."""
+    for needed in reached([op]):
+        writes = any(argument.is_ref for argument in needed.op_def.input_arg)
+        if needed.type.startswith("Placeholder") and needed.type != "PlaceholderWithDefault":
+            return needed
+        if needed.type not in _READS and (writes or needed.op_def.is_stateful):
+            return needed
+    return None

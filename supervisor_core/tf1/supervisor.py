@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -22,17 +22,20 @@ from supervisor_core.engine.lifecycle import Claim
 from supervisor_core.engine.service import Policy
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.storage.local import absolute
-from supervisor_core.tf1 import defaults
-from supervisor_core.tf1.checkpoint_manager import refuse_unwritable_saves
-from supervisor_core.tf1.cluster.connect import FinishedSession
+from supervisor_core.tf1.checkpoint_manager import CheckpointManager, refuse_unwritable_saves
+from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
+from supervisor_core.tf1.cluster.connect import FinishedSession, close_with_timeout
 from supervisor_core.tf1.cluster.ready_flag import ReadyFlag, ready_flag_for
+from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
 from supervisor_core.tf1.global_step import find_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord
-from supervisor_core.tf1.lifecycle import Lifecycle, RunContext, RunMethods, lifecycle_of, managed_session
+from supervisor_core.tf1.graph_walk import VARIABLES
+from supervisor_core.tf1.lifecycle import RELEASE_AFTER_SECS, Lifecycle, RunMethods
 from supervisor_core.tf1.restore import RestoreInfo
 from supervisor_core.tf1.services import StandardServices, start_queue_threads
 from supervisor_core.tf1.session_manager import SessionManager
+from supervisor_core.tf1.tf_errors import explain_finalized
 
 _LOG = logging.getLogger("supervisor_core")
 _KEYS = tf.compat.v1.GraphKeys
@@ -81,7 +84,8 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
                 sess.run(train_op)
     """
 
-    USE_DEFAULT = defaults.USE_DEFAULT
+    USE_DEFAULT = 0
+    """Stands for "use the default", by identity; None means "do without"."""
 
     # For subclasses whose constructor is a copy of the original's.
     _options = Options()
@@ -331,13 +335,14 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
         self._lifecycle.services.add(service).start()
         return service
 
+    @contextmanager
     def managed_session(
         self,
         master: str = "",
         config: Any = None,
         start_standard_services: bool = True,
         close_summary_writer: bool = True,
-    ) -> AbstractContextManager[Any]:
+    ) -> Iterator[Any]:
         """Be a ``with`` block's session whose model is ready, and end everything as planned when the block ends.
 
         An exception of the block or of a service is raised when the block ends; `OutOfRangeError`, exhausted input, is
@@ -349,15 +354,68 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
             start_standard_services: start the services and the queue runners.
             close_summary_writer: close the writer at the end.
         """
-        return managed_session(
-            self,
-            self._lifecycle,
-            prepared=self._prepared,
-            close_summary_writer=close_summary_writer,
-            master=master,
-            config=config,
-            start_standard_services=start_standard_services,
-        )
+        # A subclass may override what is called here: it gets the arguments that the original passes, and no others.
+        ending = self._lifecycle.ending
+        with ending.signals.watched():
+            try:
+                try:
+                    sess = self.prepare_or_wait_for_session(
+                        master=master, config=config, start_standard_services=start_standard_services
+                    )
+                    self._prepared(sess)
+                except BaseException:
+                    self._give_up(close_summary_writer)
+                    raise
+                # A run that blocks in a dequeue is released by closing the session, before the time for a stop is over.
+                self.coord.register_release(sess.close, after_secs=RELEASE_AFTER_SECS)
+                yield from self._guarded(sess, close_summary_writer)
+            finally:
+                ending.stop_serving()
+
+    def _guarded(self, sess: Any, close_summary_writer: bool) -> Iterator[Any]:
+        ending, reason = self._lifecycle.ending, self._lifecycle.state.reason
+        try:
+            try:
+                yield sess
+            except BaseException as error:
+                if ending.is_inactive:
+                    raise
+                reason.stop_was_requested |= self.coord.should_stop()
+                reason.body_error = error
+                if not isinstance(error, Exception):
+                    raise
+                explain_finalized(error)
+                self.request_stop(error)
+            finally:
+                self._stop(close_summary_writer)
+        finally:
+            if not ending.is_inactive:  # whose TensorFlow has no threads that could close anything
+                close_with_timeout(sess, ending.closing_secs)
+        if reason.body_error is not None and not ending.is_clean(reason.body_error):
+            raise reason.body_error  # which the coordinator ignores if a stop had been requested before
+
+    def _stop(self, close_summary_writer: bool) -> None:
+        reason = self._lifecycle.state.reason
+        body_error, reason.ignores_live_threads = reason.body_error, True
+        try:
+            self.stop(close_summary_writer=close_summary_writer)
+        except BaseException as error:
+            if body_error is not None and error is not body_error and error.__context__ is None:
+                error.__context__ = body_error
+            raise
+
+    def _give_up(self, close_summary_writer: bool) -> None:
+        """End what a failed preparation has begun; its own error is the one that counts."""
+        state = self._lifecycle.state
+        if not self._lifecycle.has_begun:  # refused: not a word into the run of the one at work
+            if state.writer is not None:
+                state.writer.close()
+            return
+        state.reason.ignores_live_threads = True
+        try:
+            self.stop(close_summary_writer=close_summary_writer)
+        except Exception as error:
+            _LOG.info("Stopping after a failed preparation failed: %s", error)
 
     def _absolute(self, path: str | None) -> str | None:
         """Return a path as it was when the program passed it, whatever the working directory has become."""
@@ -365,9 +423,39 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
 
     @cached_property
     def _lifecycle(self) -> Lifecycle:
+        """What works behind this API, built from its attributes.
+
+        Only from attributes that the original has too. So a subclass whose constructor is a copy of the original's, or
+        which sets some of them itself after the constructor, gets what they say.
+        """
         if not isinstance(self._coord, Coordinator):  # a subclass's constructor has made TensorFlow's
             self._coord = Coordinator()
-        return lifecycle_of(self)
+        logdir = self._absolute(self._shared_logdir or self._logdir)
+        writer = self.summary_writer
+        if writer is None and self.is_chief and logdir and self._options.write_telemetry:
+            writer = FileWriter(logdir)  # of our own, for the telemetry
+        lifecycle = Lifecycle(
+            coord=self.coord,
+            options=self._options,
+            facade="Supervisor",
+            logdir=logdir,
+            writer=writer,
+            is_chief=self.is_chief,
+            task=None if self.is_chief else task_name(self._options, self._graph),
+        )
+        save_path = self._absolute(self.save_path)
+        if self.is_chief and save_path and self.saver and self.save_model_secs:
+            checkpoint_writer = CheckpointWriter(
+                graph=self._graph,
+                saver=self.saver,
+                save_path=save_path,
+                global_step=self.global_step,
+                meta_graph_def=self._meta_graph_def,
+                step_lock=lifecycle.step_lock,
+                options=self._options,
+            )
+            lifecycle.use(CheckpointManager(checkpoint_writer, self.save_model_secs))
+        return lifecycle
 
     def _new_session(self, target: str, graph: Any, config: Any) -> Any:
         """Return a new supervised session on a TensorFlow master."""
@@ -441,10 +529,21 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
         self._global_step = self._chosen(global_step, _KEYS.GLOBAL_STEP, self._default_global_step_tensor)
 
     def _chosen(self, given: Any, key: str, make: Callable[[], Any]) -> Any:
-        return defaults.chosen(given, key, make, self._get_first_op_from_collection)
+        """What was given, else the collection's first item, else a new one, which is added to the collection."""
+        if given is not Supervisor.USE_DEFAULT:
+            return given
+        found = self._get_first_op_from_collection(key)
+        if found is None:
+            found = make()
+            if found is not None:
+                tf.compat.v1.add_to_collection(key, found)
+        return found
 
     def _get_first_op_from_collection(self, key: str) -> Any:
-        return defaults.first_in_collection(key)
+        items = tf.compat.v1.get_collection(key)
+        if len(items) > 1:
+            _LOG.info("Found %d %s operations. Returning the first one.", len(items), key)
+        return items[0] if items else None
 
     def _default_global_step_tensor(self) -> Any:
         return find_global_step(tf.compat.v1.get_default_graph())
@@ -461,13 +560,17 @@ class Supervisor(RunMethods, tf.compat.v1.train.Supervisor):
                 session_factory=self._new_session,
                 ready_flag=self._ready_flag,
                 checkpoint_basename=self._checkpoint_basename,
-                context=RunContext(self._lifecycle),
+                context=self._lifecycle,
             )
         self._session_manager = session_manager
 
     def _verify_setup(self) -> None:
-        if not self._is_chief:
-            defaults.check_devices(self._graph)
+        """Raise `ValueError` for a variable without a device: replicas would each keep one of their own."""
+        if self._is_chief:
+            return
+        for op in self._graph.get_operations():
+            if op.type in VARIABLES and not op.device:
+                raise ValueError(f"When using replicas, all Variables must have their device set: {op}")
 
     def _write_graph(self) -> None:
         """Write ``graph.pbtxt``, and graph and meta graph once into each events file."""

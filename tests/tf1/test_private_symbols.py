@@ -123,7 +123,8 @@ def supervised(logdir: str) -> dict[str, Any]:
                     sess.run(train_op)
                 sums.append(float(sess.run(total)))
                 if steps == STEPS:
-                    plan = sess._run_cache.find(train_op, {fed: 1.0})
+                    cache = sess._run_cache
+                    plan = None if cache is None else cache.find(train_op, {fed: 1.0})
                     seen["cached"], seen["prepared"] = plan is not None, plan is not None and plan.prepared is not None
                     sess.run(reads)
                     seen["counted"] = sv.run_status().steps
@@ -293,7 +294,7 @@ def test_the_quick_way_of_a_run_is_lost_without_it(
             assert sess.run(fetches, {fed: 1.5}) == [3.0, None]
         with pytest.raises(tf.errors.InvalidArgumentError, match="must feed"):
             sess.run(fetches)
-        plan = sess._run_cache.find(fetches, {fed: 1.5})
+        plan = None if sess._run_cache is None else sess._run_cache.find(fetches, {fed: 1.5})
     assert (plan is not None) is (missing in ALIKE["unprepared"])
     assert plan is None or plan.prepared is None
     assert warnings_of(caplog) == ([] if missing in OLDER else [warning_of(missing)])

@@ -27,7 +27,7 @@ from supervisor_core.tf1.coordinator import ServiceThread
 from supervisor_core.tf1.global_step import collected_global_step
 from supervisor_core.tf1.graph_record import GraphRecord
 from supervisor_core.tf1.lifecycle import Lifecycle
-from supervisor_core.tf1.monitored.hosted_hook import HookSaver, StepTimer, WritingHook, writer_for
+from supervisor_core.tf1.monitored.hosted_hook import StepTimer, WritingHook, writer_for
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -97,7 +97,7 @@ class CheckpointSaverHook(WritingHook, tf.compat.v1.train.CheckpointSaverHook):
         # More than any call does, so that the step is always read unless _set_steps_per_run is called.
         self._steps_per_run = 1_000_000
         self._write_to(self._checkpoint_dir, None)
-        self._hook_saver: HookSaver | None = None
+        self._hook_saver: BlockingHookSaver | SnapshotHookSaver | None = None
         self._at_end = False
 
     def _set_steps_per_run(self, steps_per_run: int) -> None:
@@ -141,7 +141,7 @@ class CheckpointSaverHook(WritingHook, tf.compat.v1.train.CheckpointSaverHook):
         """Save the initial state."""
         step = self._read_step(session)
         self._hook_saver = self._new_hook_saver()
-        if self._hook_saver is not None:
+        if isinstance(self._hook_saver, BlockingHookSaver):
             self._hook_saver.begin()
         self._save(session, step)
         self._timer.update_last_triggered_step(step)
@@ -197,7 +197,7 @@ class CheckpointSaverHook(WritingHook, tf.compat.v1.train.CheckpointSaverHook):
                 stop = True
         return stop
 
-    def _new_hook_saver(self) -> HookSaver | None:
+    def _new_hook_saver(self) -> BlockingHookSaver | SnapshotHookSaver | None:
         """What saves in a new session; None if the saver has no variables."""
         if self._host is not None:
             return self._host.hook_saver(self)
@@ -221,7 +221,7 @@ class CheckpointSaverHook(WritingHook, tf.compat.v1.train.CheckpointSaverHook):
         return self._saver
 
 
-class BlockingHookSaver(HookSaver):
+class BlockingHookSaver:
     """Saves while the training thread waits: for sessions that are not supervised.
 
     Like ``Saver.save``, but a checkpoint that exists is complete: it is written to a staging directory, synced, read
@@ -233,6 +233,8 @@ class BlockingHookSaver(HookSaver):
         save_graph_def: whether to write ``graph.pbtxt`` and the checkpoints' ``.meta``.
         writer: the summary writer of the checkpoint directory.
     """
+
+    on_timer, at_end = False, True
 
     def __init__(self, saver: Callable[[], Any], save_path: str, save_graph_def: bool, writer: Any) -> None:
         self._find_saver = saver
@@ -261,6 +263,9 @@ class BlockingHookSaver(HookSaver):
             self._writer.add_session_log(checkpoint_log(result.path), step)
         return True
 
+    def finish(self) -> None:
+        """Do nothing: like the original this does not save a step twice."""
+
     def _new_saver(self, graph: Any) -> CheckpointWriter:
         saver = self._find_saver()
         tf.io.gfile.makedirs(os.path.dirname(self._save_path) or ".")
@@ -277,7 +282,7 @@ class BlockingHookSaver(HookSaver):
         )
 
 
-class SnapshotHookSaver(HookSaver):
+class SnapshotHookSaver:
     """Saves one hook's checkpoints through the session's snapshot service.
 
     Args:
@@ -294,7 +299,10 @@ class SnapshotHookSaver(HookSaver):
         service: SnapshotService,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.on_timer, self.at_end = service.on_timer, lifecycle.options.save_on_stop
+        self.on_timer = service.on_timer
+        """Whether it saves on its own timer, so that the hook has nothing to do between start and end."""
+        self.at_end = lifecycle.options.save_on_stop
+        """Whether to save when the session ends."""
         self._lifecycle = lifecycle
         self._checkpoints = checkpoints
         self._service = service
@@ -302,6 +310,12 @@ class SnapshotHookSaver(HookSaver):
 
     def save(self, session: Any, step: int, *, is_last: bool, until_written: bool) -> bool:
         """Save the present state unless it is saved already; return whether it is known to be durable.
+
+        Args:
+            session: the session.
+            step: its global step.
+            is_last: whether the session ends after this save.
+            until_written: wait until the checkpoint is durable; otherwise only until the snapshot is taken.
 
         Raises:
             SaveFailedError: if the last checkpoint could not be saved.
@@ -311,7 +325,8 @@ class SnapshotHookSaver(HookSaver):
             self.finish()
             return checkpoints.is_saved
         if checkpoints.is_saved:
-            self._service.ensure_started()
+            if self._service.ident is None:
+                self._service.start()
             return True
         checkpoint_writer = checkpoints.checkpoint_writer
         wait = until_written or not checkpoint_writer.consistent or checkpoint_writer.size_bytes <= SMALL_BYTES
@@ -349,11 +364,6 @@ class SnapshotService(ServiceThread):
     def on_timer(self) -> bool:
         """Whether it saves on its own timer."""
         return self._timer_interval_secs != ON_DEMAND_SECS
-
-    def ensure_started(self) -> None:
-        """Start the thread unless it was started."""
-        if self.ident is None:
-            self.start()
 
     def save_now(self, *, until_written: bool) -> str | None:
         """Save the present state; return its path once it is written, None if it was not.

@@ -1,13 +1,13 @@
 """`HostedHook`: base class of the supervisor's hooks, which run in any session and cost less in a supervised one.
 
-In any session a hook needs only the calls of a ``SessionRunHook``. A supervised session is also a `HookHost`: it counts
+In any session a hook needs only the calls of a ``SessionRunHook``. A supervised session also hosts them: it counts
 the steps, so that most hooks fetch nothing and are called only when they are due, and it saves in the background.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -15,57 +15,10 @@ from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.storage.local import absolute
 from supervisor_core.tf1.global_step import collected_global_step, step_tensor, step_value
 
+if TYPE_CHECKING:
+    from supervisor_core.tf1.monitored.runtime import MonitoredRuntime
+
 _RunArgs = tf.compat.v1.train.SessionRunArgs
-
-
-class HookHost(Protocol):
-    """What a supervised session offers to its hooks."""
-
-    @property
-    def global_step(self) -> Any:
-        """The variable that counts the steps, once there is a session; None in a graph without one."""
-
-    def step(self) -> int:
-        """Return an estimate of the global step that needs no call; without a global step, the calls made so far."""
-
-    def read_step(self) -> int:
-        """Return the global step, read in the session; without a global step, the calls made so far."""
-
-    def writer_of(self, directory: str) -> Any:
-        """Return the summary writer of a directory: the run's own if the run writes there."""
-
-    def hook_saver(self, hook: Any) -> HookSaver | None:
-        """Return what saves for a `CheckpointSaverHook`; None if its saver has no variables."""
-
-
-class HookSaver:
-    """Saves the checkpoints of one hook in one session. Called by the training thread only."""
-
-    on_timer = False
-    """Whether it saves on its own timer, so that the hook has nothing to do between start and end."""
-    at_end = True
-    """Whether to save when the session ends."""
-
-    def begin(self) -> None:
-        """Record the graph, where nothing else does."""
-
-    def save(self, session: Any, step: int, *, is_last: bool, until_written: bool) -> bool:
-        """Save the present state; return whether it is known to be durable.
-
-        Args:
-            session: the session.
-            step: its global step.
-            is_last: whether the session ends after this save.
-            until_written: wait until the checkpoint is durable; otherwise only until the snapshot is taken.
-
-        Raises:
-            Exception: why the save failed, if it is not retried.
-        """
-        raise NotImplementedError
-
-    def finish(self) -> None:
-        """Save, at the end of the session, what changed since the last save without a new step. Default: nothing, as in
-        the original, which does not save a step twice."""
 
 
 class HostedHook:
@@ -76,7 +29,7 @@ class HostedHook:
     about the step that was reached, and `wake` is called instead of ``after_run``."""
     is_extended: bool = False
     """Whether it is a program's subclass with its own ``before_run`` or ``after_run``: it never sleeps."""
-    _host: HookHost | None = None
+    _host: MonitoredRuntime | None = None
     _global_step: Any = None
     _global_step_tensor: Any = None
 
@@ -108,7 +61,7 @@ class HostedHook:
     wake: Callable[[Any], None]
     """Act on the step that was reached, given the call's context."""
 
-    def join(self, host: HookHost | None) -> None:
+    def join(self, host: MonitoredRuntime | None) -> None:
         """Set the host, before ``begin``; None after ``end``."""
         self._host = host
 

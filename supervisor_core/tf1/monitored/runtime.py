@@ -29,7 +29,7 @@ from supervisor_core.tf1.cluster.task import task_name
 from supervisor_core.tf1.coordinator import Coordinator
 from supervisor_core.tf1.global_step import collected_global_step, read_global_step
 from supervisor_core.tf1.graph_record import GraphRecord
-from supervisor_core.tf1.lifecycle import RELEASE_AFTER_SECS, Lifecycle, RunContext
+from supervisor_core.tf1.lifecycle import RELEASE_AFTER_SECS, Lifecycle
 from supervisor_core.tf1.monitored.checkpoint_hook import (
     ON_DEMAND_SECS,
     CheckpointSaverHook,
@@ -55,7 +55,7 @@ SAVE_WAIT_SECS = 30.0
 
 
 class MonitoredRuntime:
-    """The supervised session of one monitored session; the `HookHost` of its hooks.
+    """The supervised session of one monitored session; the host of its hooks.
 
     Args:
         facade: the public class or function that the program called.
@@ -151,10 +151,6 @@ class MonitoredRuntime:
         """Raise `SaveFailedError` where a hook could save no checkpoint; see `environment.refuse_unwritable`."""
         for saver in self._savers:
             refuse_unwritable_saves(saver.save_path, self.options)
-
-    def context(self) -> RunContext:
-        """Return the context in which session creators of this run work."""
-        return RunContext(self.lifecycle, self._clock)
 
     def supervise(self, sess: Any, maker: Any) -> Any:
         """Return a supervised session around a new one; begin its records and start its readers.

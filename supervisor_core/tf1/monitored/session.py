@@ -204,7 +204,7 @@ class Monitored(RunMethods):
         """Create a TensorFlow session, start its threads, and call the hooks' ``after_create_session``."""
         coord = self._runtime.coord
         if hasattr(self._creator, "use_context"):
-            self._creator.use_context(self._runtime.context())
+            self._creator.use_context(self._lifecycle)
         plain = self._creator.create_session()
         self._session = plain
         self._session = self._runtime.supervise(plain, self._creator)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from supervisor_core import MonitoredTrainingSession, Supervisor
 from supervisor_core.base.options import Options
-from supervisor_core.tf1 import lifecycle
+from supervisor_core.tf1 import supervisor as module
 
 v1 = tf.compat.v1
 START, STOP, CHECKPOINT = v1.SessionLog.START, v1.SessionLog.STOP, v1.SessionLog.CHECKPOINT
@@ -160,7 +160,7 @@ def test_what_blocks_in_the_session_is_released_before_the_grace_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A service blocked in a dequeue is let go by closing the session, and ends within the grace time."""
-    monkeypatch.setattr(lifecycle, "RELEASE_AFTER_SECS", 0.5)  # of 30: the rest is for a slow machine
+    monkeypatch.setattr(module, "RELEASE_AFTER_SECS", 0.5)  # of 30: the rest is for a slow machine
     build_model()
     empty = tf.queue.FIFOQueue(1, [tf.int32], [[]]).dequeue()
     supervisor = ours.Supervisor(logdir=logdir, stop_grace_secs=30.0, options=Options(snapshot_wait_secs=0.01))
