@@ -59,13 +59,6 @@ class GraphEnding(Ending):
         return self._state.logdir == logdir and private.CLOSED.get(self._state.tf_session, False)
 
 
-def end_abandoned(logdir: str | None) -> None:
-    """End the sessions in a directory whose TensorFlow session a program has closed without stopping anything."""
-    for each in open_sessions.endings():
-        if isinstance(each, GraphEnding) and each.is_abandoned_in(logdir):
-            each.record(None)
-
-
 class Lifecycle(SessionLifecycle[GraphEnding], SessionContext):
     """The sessions of a graph-mode facade: begin, become ready, recover, end. A session manager works for it.
 
@@ -96,7 +89,9 @@ class Lifecycle(SessionLifecycle[GraphEnding], SessionContext):
 
     def _prepare(self) -> None:
         logdir = self.state.logdir
-        end_abandoned(logdir)
+        for each in open_sessions.endings():
+            if isinstance(each, GraphEnding) and each.is_abandoned_in(logdir):
+                each.record(None)
         self.state.checkpoints = self._checkpoints
         if logdir and self._recording["task"] is not None:
             wait_secs = self.options.finished_wait_secs

@@ -62,25 +62,18 @@ class Item:
 
 
 @dataclass(frozen=True)
-class SaverShard:
-    """What one ``SaveV2`` writes."""
-
-    device: str
-    items: tuple[Item, ...]
-
-
-@dataclass(frozen=True)
 class SaverGraph:
     """What a saver writes."""
 
-    shards: tuple[SaverShard, ...]
+    shards: tuple[tuple[Item, ...], ...]
+    """What each ``SaveV2`` writes."""
     merge_device: str | None
     """Where the shards are merged into one checkpoint; None for a saver that is not sharded."""
 
     @property
     def items(self) -> Iterator[Item]:
         """The entries of all shards."""
-        return (item for shard in self.shards for item in shard.items)
+        return (item for shard in self.shards for item in shard)
 
 
 def read_saver(graph: Any, saver: Any) -> SaverGraph:
@@ -188,7 +181,7 @@ def _shard_number(save: Any) -> int:
     return int(number)
 
 
-def _shard(save: Any) -> SaverShard:
+def _shard(save: Any) -> tuple[Item, ...]:
     names, slices = (tf.get_static_value(tensor) for tensor in save.inputs[1:3])
     if names is None or slices is None:
         raise CannotSnapshot(f"the names of {save.name} are computed")
@@ -197,7 +190,7 @@ def _shard(save: Any) -> SaverShard:
         if tensor.dtype.base_dtype in (tf.resource, tf.variant):
             raise CannotSnapshot(f"{name.decode()} is a {tensor.dtype.base_dtype.name}")
         items.append(Item(name.decode(), slice_spec.decode(), tensor, source_of(tensor)))
-    return SaverShard(save.device, tuple(items))
+    return tuple(items)
 
 
 def _task(device: str) -> tuple[str, int | None] | None:

@@ -134,7 +134,8 @@ class StandardServices:
 
     def _save(self) -> None:
         assert self._checkpoints is not None
-        check_open(self._sess)
+        if private.CLOSED.get(self._sess, False):  # a tick that runs nothing would not notice it
+            raise RuntimeError("Attempted to use a closed Session.")
         self._checkpoints.save("timer")
 
 
@@ -254,12 +255,6 @@ def ended_with(sess: Any) -> Callable[[BaseException], bool]:
         return bool(private.CLOSED.get(sess, False)) and isinstance(error, (tf.errors.CancelledError, RuntimeError))
 
     return is_closed
-
-
-def check_open(sess: Any) -> None:
-    """Raise what TensorFlow raises for a closed session; a tick that runs nothing would not notice it."""
-    if private.CLOSED.get(sess, False):
-        raise RuntimeError("Attempted to use a closed Session.")
 
 
 def _too_many_failures(name: str, failures: int, error: BaseException) -> BaseException:

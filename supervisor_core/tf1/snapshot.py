@@ -35,7 +35,6 @@ from supervisor_core.tf1.native_runs import PreparedRun
 from supervisor_core.tf1.saver_graph import (
     Item,
     SaverGraph,
-    SaverShard,
     SaverSource,
     check_is_local,
     read_saver,
@@ -319,12 +318,12 @@ class TensorFlowWriter:
                 checkpoint_prefixes=tf.stack(names), destination_prefix=self._prefixes[0], delete_old_dirs=True
             )
 
-    def _save(self, shard: SaverShard, prefix: Any) -> Any:
+    def _save(self, shard: tuple[Item, ...], prefix: Any) -> Any:
         return tf.raw_ops.SaveV2(
             prefix=prefix,
-            tensor_names=[item.name for item in shard.items],
-            shape_and_slices=[item.slice_spec for item in shard.items],
-            tensors=[self._values[item.source.key] for item in shard.items],
+            tensor_names=[item.name for item in shard],
+            shape_and_slices=[item.slice_spec for item in shard],
+            tensors=[self._values[item.source.key] for item in shard],
         )
 
 

@@ -31,11 +31,11 @@ def test_a_default_saver_is_read_back_to_its_variables(graph: Any) -> None:
     found = read_saver(graph, v1.train.Saver())
     assert found.merge_device is None
     [shard] = found.shards
-    assert [(item.name, item.slice_spec, item.source.kind, item.source.dtype) for item in shard.items] == [
+    assert [(item.name, item.slice_spec, item.source.kind, item.source.dtype) for item in shard] == [
         ("reference", "", "ref", tf.float32),
         ("resource", "", "resource", tf.float32),
     ]
-    assert [item.source.tensor.op.type for item in shard.items] == ["VariableV2", "VarHandleOp"]
+    assert [item.source.tensor.op.type for item in shard] == ["VariableV2", "VarHandleOp"]
 
 
 @pytest.mark.parametrize("resource", [True, False])
@@ -44,12 +44,12 @@ def test_a_dictionary_renames_and_partitions_keep_their_slices(graph: Any, resou
     plain = variable("plain", resource=resource)
     parts = v1.get_variable("parts", [4, 3], partitioner=v1.fixed_size_partitioner(2), use_resource=resource)
     [shard] = read_saver(graph, v1.train.Saver({"renamed": plain, "whole": parts})).shards
-    assert [(item.name, item.slice_spec) for item in shard.items] == [
+    assert [(item.name, item.slice_spec) for item in shard] == [
         ("renamed", ""),
         ("whole", "4 3 0,2:0,3"),
         ("whole", "4 3 2,2:0,3"),
     ]
-    assert {item.source.kind for item in shard.items} == {"resource" if resource else "ref"}
+    assert {item.source.kind for item in shard} == {"resource" if resource else "ref"}
 
 
 def test_a_sharded_saver_has_a_shard_for_each_device(graph: Any) -> None:
@@ -58,7 +58,7 @@ def test_a_sharded_saver_has_a_shard_for_each_device(graph: Any) -> None:
         with tf.device(f"/device:CPU:{number}"):
             variable(f"v{number}")
     found = read_saver(graph, v1.train.Saver(sharded=True))
-    assert [[item.name for item in shard.items] for shard in found.shards] == [["v0"], ["v1"]]
+    assert [[item.name for item in shard] for shard in found.shards] == [["v0"], ["v1"]]
     assert found.merge_device == "/device:CPU:0"
 
 

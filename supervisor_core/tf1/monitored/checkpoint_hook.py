@@ -16,7 +16,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.options import Options
 from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.events.telemetry import ThreadStatus
@@ -200,7 +199,8 @@ class CheckpointSaverHook(WritingHook, tf.compat.v1.train.CheckpointSaverHook):
     def _new_hook_saver(self) -> BlockingHookSaver | SnapshotHookSaver | None:
         """What saves in a new session; None if the saver has no variables."""
         if self._host is not None:
-            return self._host.hook_saver(self)
+            saver: SnapshotHookSaver | None = self._host.hook_saver(self)
+            return saver
         return BlockingHookSaver(self._get_saver, self.save_path, self._save_graph_def, self._summary_writer)
 
     def _get_saver(self) -> Any:
@@ -289,16 +289,9 @@ class SnapshotHookSaver:
         lifecycle: the session's; the time that training waits is counted in its recorder.
         checkpoints: takes and writes the checkpoints.
         service: the thread that writes, not yet started.
-        clock: replaced in tests.
     """
 
-    def __init__(
-        self,
-        lifecycle: Lifecycle,
-        checkpoints: CheckpointManager,
-        service: SnapshotService,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
+    def __init__(self, lifecycle: Lifecycle, checkpoints: CheckpointManager, service: SnapshotService) -> None:
         self.on_timer = service.on_timer
         """Whether it saves on its own timer, so that the hook has nothing to do between start and end."""
         self.at_end = lifecycle.options.save_on_stop
@@ -306,7 +299,6 @@ class SnapshotHookSaver:
         self._lifecycle = lifecycle
         self._checkpoints = checkpoints
         self._service = service
-        self._clock = clock
 
     def save(self, session: Any, step: int, *, is_last: bool, until_written: bool) -> bool:
         """Save the present state unless it is saved already; return whether it is known to be durable.
@@ -330,13 +322,13 @@ class SnapshotHookSaver:
             return True
         checkpoint_writer = checkpoints.checkpoint_writer
         wait = until_written or not checkpoint_writer.consistent or checkpoint_writer.size_bytes <= SMALL_BYTES
-        progress, started = self._lifecycle.recorder.progress, self._clock.monotonic()
+        progress, started = self._lifecycle.recorder.progress, self._lifecycle.clock.monotonic()
         try:
             with progress.held():
                 return self._service.save_now(until_written=wait) is not None
         finally:
             if progress.phase == "training":
-                progress.blocked(self._clock.monotonic() - started)
+                progress.blocked(self._lifecycle.clock.monotonic() - started)
 
     def finish(self) -> None:
         """Save what changed since the last save without a new step.

@@ -6,8 +6,7 @@ that they override. A call to which no hook adds anything is the program's own c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,10 +138,13 @@ class HookedSession:
             values, *found = self._session.run(together, feed_dict, options, run_metadata)
             return values, dict(zip(asked, found, strict=True))
         # A snapshot between the step and its loss would save a model that the loss may show to be NaN.
-        with self._losses.between_snapshots():
+        self._losses.step_lock.acquire_shared()
+        try:
             values, *found = self._session.run(together, feed_dict, options, run_metadata)
             results = dict(zip(asked, found, strict=True))
             self._losses.saw(results)
+        finally:
+            self._losses.step_lock.release_shared()
         return values, results
 
 
@@ -186,17 +188,8 @@ class HookLosses:
     def __init__(self, hooks: Iterable[Any], step_lock: StepLock) -> None:
         self.keys = frozenset(id(hook) for hook in hooks if isinstance(hook, tf.compat.v1.train.NanTensorHook))
         """The ids of the hooks whose results are losses."""
-        self._step_lock = step_lock
+        self.step_lock = step_lock
         self._newest: dict[int, Any] = {}
-
-    @contextmanager
-    def between_snapshots(self) -> Iterator[None]:
-        """Keep snapshots out while the block runs."""
-        self._step_lock.acquire_shared()
-        try:
-            yield
-        finally:
-            self._step_lock.release_shared()
 
     def saw(self, results: Mapping[int, Any]) -> None:
         """Record the results of a call, by hook id."""

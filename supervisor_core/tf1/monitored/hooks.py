@@ -363,6 +363,7 @@ class ProfilerHook(HostedHook, tf.compat.v1.train.ProfilerHook):
         show_memory: bool = False,
     ) -> None:
         self._output_dir = os.fspath(output_dir) or "."
+        # By itself, not being its output_dir, it makes its session no supervised run.
         self._directory = absolute(self._output_dir)
         self._output_file = os.path.join(self._directory, "timeline-{}.json")
         self._timer = StepTimer(every_secs=save_secs, every_steps=save_steps)
@@ -370,11 +371,6 @@ class ProfilerHook(HostedHook, tf.compat.v1.train.ProfilerHook):
         self._show_memory = show_memory
         self._next_step: int | None = None
         self._request_summary = False
-
-    @property
-    def events_dir(self) -> str:
-        """The directory whose events file the traces go to; by itself it makes its session no supervised run."""
-        return self._directory
 
     def is_due(self, step: int) -> bool:
         """Return whether a trace is due at this step, or this is the session's first call."""
@@ -410,7 +406,7 @@ class ProfilerHook(HostedHook, tf.compat.v1.train.ProfilerHook):
             step = self._read_step(run_context.session)
             self._timer.update_last_triggered_step(step)
             self._save(step, self._output_file.format(step), run_values.run_metadata.step_stats)
-            writer = self._writer_of(self.events_dir, self._output_dir)
+            writer = self._writer_of(self._directory, self._output_dir)
             writer.add_run_metadata(run_values.run_metadata, f"step_{step}")
         self._next_step = step + 1
 

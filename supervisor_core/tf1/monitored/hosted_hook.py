@@ -7,7 +7,7 @@ the steps, so that most hooks fetch nothing and are called only when they are du
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -15,10 +15,27 @@ from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.storage.local import absolute
 from supervisor_core.tf1.global_step import collected_global_step, step_tensor, step_value
 
-if TYPE_CHECKING:
-    from supervisor_core.tf1.monitored.runtime import MonitoredRuntime
-
 _RunArgs = tf.compat.v1.train.SessionRunArgs
+
+
+class HookHost(Protocol):
+    """What a supervised session offers to its hooks."""
+
+    @property
+    def global_step(self) -> Any:
+        """The variable that counts the steps, once there is a session; None in a graph without one."""
+
+    def step(self) -> int:
+        """Return an estimate of the global step that needs no call; without a global step, the calls made so far."""
+
+    def read_step(self) -> int:
+        """Return the global step, read in the session; without a global step, the calls made so far."""
+
+    def writer_of(self, directory: str) -> Any:
+        """Return the summary writer of a directory: the run's own if the run writes there."""
+
+    def hook_saver(self, hook: Any) -> Any:
+        """Return what saves for a `CheckpointSaverHook`; None if its saver has no variables."""
 
 
 class HostedHook:
@@ -29,7 +46,12 @@ class HostedHook:
     about the step that was reached, and `wake` is called instead of ``after_run``."""
     is_extended: bool = False
     """Whether it is a program's subclass with its own ``before_run`` or ``after_run``: it never sleeps."""
-    _host: MonitoredRuntime | None = None
+    output_dir: str | None = None
+    """The directory whose events file it writes, which makes its session supervised; None if it writes none. The same
+    one whatever the working directory becomes."""
+    given_dir: str | None = None
+    """The same directory, as the program has named it."""
+    _host: HookHost | None = None
     _global_step: Any = None
     _global_step_tensor: Any = None
 
@@ -37,17 +59,6 @@ class HostedHook:
         super().__init_subclass__(**kwargs)
         if {"before_run", "after_run"} & set(vars(cls)) and not cls.__module__.startswith("supervisor_core."):
             cls.is_extended, cls.sleeps = True, False
-
-    @property
-    def output_dir(self) -> str | None:
-        """The directory whose events file it writes, which makes its session supervised; None if it writes none. The
-        same one whatever the working directory becomes."""
-        return None
-
-    @property
-    def given_dir(self) -> str | None:
-        """The same directory, as the program has named it."""
-        return None
 
     @property
     def is_active(self) -> bool:
@@ -61,7 +72,7 @@ class HostedHook:
     wake: Callable[[Any], None]
     """Act on the step that was reached, given the call's context."""
 
-    def join(self, host: MonitoredRuntime | None) -> None:
+    def join(self, host: HookHost | None) -> None:
         """Set the host, before ``begin``; None after ``end``."""
         self._host = host
 
@@ -120,20 +131,10 @@ class WritingHook(HostedHook):
 
     def _write_to(self, output_dir: str | None, summary_writer: Any) -> None:
         """Set where it writes to; called by the constructor."""
-        self._has_writer = summary_writer is not None
         self._output_dir = output_dir
-        self._directory = output_dir and absolute(output_dir)
         self._summary_writer = summary_writer
-
-    @property
-    def output_dir(self) -> str | None:
-        """The directory whose events file it writes to."""
-        return None if self._has_writer else self._directory
-
-    @property
-    def given_dir(self) -> str | None:
-        """See `HostedHook.given_dir`."""
-        return None if self._has_writer else self._output_dir
+        if output_dir and summary_writer is None:
+            self.output_dir, self.given_dir = absolute(output_dir), output_dir
 
     def begin(self) -> None:
         """Find the writer and the global step.

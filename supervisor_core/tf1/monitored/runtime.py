@@ -55,7 +55,7 @@ SAVE_WAIT_SECS = 30.0
 
 
 class MonitoredRuntime:
-    """The supervised session of one monitored session; the host of its hooks.
+    """The supervised session of one monitored session; the `HookHost` of its hooks.
 
     Args:
         facade: the public class or function that the program called.
@@ -84,8 +84,6 @@ class MonitoredRuntime:
         self.global_step: Any = None
         """The variable that counts the steps, once there is a session; None without one."""
         self._stop_grace_secs = stop_grace_secs
-        self._clock = clock
-        self._hooks = hooks
         own = [hook for hook in hooks if isinstance(hook, HostedHook)]
         self._savers = [hook for hook in own if isinstance(hook, CheckpointSaverHook)]
         directories = [hook.output_dir for hook in own if hook.output_dir]
@@ -94,18 +92,30 @@ class MonitoredRuntime:
         self._directory = directories[0] if directories else None
         self._logdir = self._savers[0].checkpoint_dir if self._savers else self._directory
         self._name_source = self._logdir or (logdir and absolute(logdir))
-        self._facade = facade
         self._is_worker = is_worker
         self._own = own
         self._writers = RunWriters([(hook.output_dir, hook.given_dir) for hook in own])
-        self._writer: Any = None
+        self._writer = self._writers.get(self._directory) if self._directory else None
+        self.lifecycle = Lifecycle(
+            coord=self.coord,
+            options=options,
+            facade=facade,
+            logdir=self._name_source,
+            writer=self._writer,
+            is_chief=bool(self._savers),
+            task=task_name(options, tf.compat.v1.get_default_graph()) if is_worker else None,
+            checkpoint_interval_secs=self._savers[0].interval_secs if self._savers else None,
+            clock=clock,
+        )
+        self.losses = HookLosses(hooks, self.lifecycle.step_lock)
+        """The losses that NaN hooks check."""
         self._open = ExitStack()
         self._checkpoints: dict[int, CheckpointManager] = {}
         self._graph_record: GraphRecord | None = None
         self._recovery: _Recovery | None = None
 
     def begin(self, at_exit: Callable[[BaseException | None], object]) -> None:
-        """Take the logdir's lock, open the writer, install signal handlers.
+        """Take the logdir's lock, install signal handlers.
 
         Args:
             at_exit: closes the session at interpreter exit, unless it is closed by then.
@@ -113,20 +123,6 @@ class MonitoredRuntime:
         Raises:
             LogdirInUseError: if another live chief saves to the same directory.
         """
-        self._writer = self._writers.get(self._directory) if self._directory else None
-        self.lifecycle = Lifecycle(
-            coord=self.coord,
-            options=self.options,
-            facade=self._facade,
-            logdir=self._name_source,
-            writer=self._writer,
-            is_chief=bool(self._savers),
-            task=task_name(self.options, tf.compat.v1.get_default_graph()) if self._is_worker else None,
-            checkpoint_interval_secs=self._savers[0].interval_secs if self._savers else None,
-            clock=self._clock,
-        )
-        self.losses = HookLosses(self._hooks, self.lifecycle.step_lock)
-        """The losses that NaN hooks check."""
         try:
             if self._directory or (self._is_worker and self._name_source):
                 self._open.enter_context(self.lifecycle.ending.signals.watched())
@@ -175,7 +171,7 @@ class MonitoredRuntime:
             self.lifecycle.session_ready(supervised, restore_info, self._services())
         else:
             assert self._recovery is not None
-            secs = self._clock.monotonic() - self._recovery.since
+            secs = self.lifecycle.clock.monotonic() - self._recovery.since
             if restore_info.step is None:  # initialised, here or by the chief
                 restore_info = replace(restore_info, step=step)
             self.lifecycle.recovered(supervised, restore_info, self._recovery.error, self._recovery.times, secs)
@@ -225,7 +221,7 @@ class MonitoredRuntime:
         )
         checkpoints.serving = True
         self.lifecycle.services.add(service)
-        return SnapshotHookSaver(self.lifecycle, checkpoints, service, self._clock)
+        return SnapshotHookSaver(self.lifecycle, checkpoints, service)
 
     def save_after_error(self) -> None:
         """Save the last state after an exception ended the loop, if the options say so. Never raises."""
@@ -239,14 +235,14 @@ class MonitoredRuntime:
         """Record that the TensorFlow session is lost, maybe before it was ready."""
         text = error_text(error)
         if self._recovery is None:
-            self._recovery = _Recovery(self._clock.monotonic(), text)
+            self._recovery = _Recovery(self.lifecycle.clock.monotonic(), text)
         self._recovery.error, self._recovery.times = text, self._recovery.times + 1
         self.lifecycle.recovering()
 
     def new_coordinator(self) -> None:
         """Start with a new coordinator and no services, for a new TensorFlow session."""
         self.lifecycle.services.clear()
-        self.coord = Coordinator(clean_stop_exception_types=(), clock=self._clock)
+        self.coord = Coordinator(clean_stop_exception_types=(), clock=self.lifecycle.clock)
         self.lifecycle.coordinate(self.coord)
 
     def stop_threads(self, release: Any, *, at_once: bool, secs: float | None = None) -> None:
@@ -327,9 +323,9 @@ class MonitoredRuntime:
                 options=self.options,
                 location=location,
                 watched=self.losses.newest,
-                clock=self._clock,
+                clock=self.lifecycle.clock,
             )
-            checkpoints = CheckpointManager(checkpoint_writer, hook.interval_secs, self._clock)
+            checkpoints = CheckpointManager(checkpoint_writer, hook.interval_secs, self.lifecycle.clock)
             if not self._checkpoints:
                 self.lifecycle.use(checkpoints)
             self._checkpoints[id(hook)] = checkpoints
