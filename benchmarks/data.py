@@ -26,9 +26,9 @@ LARGE = 8_000_000
 
 def exported(path: str, suffix: str) -> int:
     """Write all scalars of a run into a file, as ``tb-supervisor export`` does; return their number and one."""
+    from supervisor_core.history.formats import TableFile
     from supervisor_core.history.rows import SCALARS as TABLE
     from supervisor_core.history.scalars import RunPoints, ScalarColumns, ScalarPass
-    from supervisor_core.history.table_file import TableFile
 
     directory = os.path.dirname(path)
     with TableFile(f"{directory}{suffix}", TABLE) as file:

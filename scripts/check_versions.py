@@ -46,7 +46,6 @@ WITHOUT_TENSORFLOW = [
     *("--ignore=tests/run/judge/test_session_rows.py", "--ignore=tests/notify/test_changes.py"),
     *("--ignore=tests/notify/test_a_day.py", "--ignore=tests/notify/test_end_to_end.py"),
     *("--ignore=tests/monitoring/test_shards.py", "--ignore=tests/monitoring/test_manifests.py"),
-    "--deselect=tests/history/test_archive.py::test_a_kill_at_any_line_leaves_no_torn_file",
 ]
 """Without what does not depend on the versions of Python and libraries, and takes long."""
 _SYMBOLS = "tests/tf1/test_private_symbols.py"

@@ -1,14 +1,20 @@
-"""The formats of tables: `Parquet`, `JsonLines`, `Csv`. Columns are written piece by piece; the files of an archive are
-read back as rows."""
+"""`TableFile`: one table in one Parquet, CSV or JSON lines file, which is there as a whole or not at all.
+
+It is written piece by piece into a file beside it, ``.runs.parquet.part``, which takes its place at the end. A kill
+leaves that file behind; the next export to the same place writes into it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import islice
+from types import TracebackType
 from typing import Any, BinaryIO, Protocol, TypeAlias
 
 import msgspec
@@ -17,7 +23,10 @@ from numpy.typing import NDArray
 
 from supervisor_core.base.errors import EventsError
 from supervisor_core.base.install import PYARROW, pip_install
-from supervisor_core.history.table import FlatTable, HistoryColumn, HistoryTable, Row, iso_of, micros_of, stored
+from supervisor_core.base.systems import user_id
+from supervisor_core.history.table import HistoryColumn, Row, Table, iso_of
+from supervisor_core.storage.local import LOCAL
+from supervisor_core.storage.opening import open_own
 
 _ROWS_A_PIECE = 10_000
 _ROWS_A_GROUP = 1 << 17
@@ -82,51 +91,10 @@ class Writer(Protocol):
         """Write nothing any more."""
 
 
-class FileFormat(Protocol):
-    """What the files of an archive are written and read in."""
-
-    suffix: str
-
-    def writer(self, file: BinaryIO, table: FlatTable) -> Writer:
-        """Return what writes a file."""
-
-    def decode(self, data: bytes, table: HistoryTable) -> list[Row]:
-        """Return the rows of a file; columns that it lacks, as a file of an older version does, are None.
-
-        Raises:
-            ValueError: if it is damaged.
-        """
-
-
-def encode(form: FileFormat, table: HistoryTable, rows: Sequence[Row]) -> bytes:
-    """Return a file with these rows, in their order."""
-    file = io.BytesIO()
-    writer = form.writer(file, table)
-    if rows:
-        writer.write(list(zip(*rows, strict=True)))
-    writer.close()
-    return file.getvalue()
-
-
-class JsonLines:
+class _JsonLines:
     """One JSON object a line; times as ISO 8601 in UTC. What is not a number in JSON is null."""
 
-    suffix = "jsonl"
-
-    def writer(self, file: BinaryIO, table: FlatTable) -> Writer:
-        """See `FileFormat.writer`."""
-        return _JsonLines(file, table)
-
-    def decode(self, data: bytes, table: HistoryTable) -> list[Row]:
-        """See `FileFormat.decode`."""
-        return [
-            tuple(_from_json(values.get(column.name), column) for column in table.columns)
-            for values in (_object(line.decode()) for line in data.split(b"\n") if line)
-        ]
-
-
-class _JsonLines:
-    def __init__(self, file: BinaryIO, table: FlatTable) -> None:
+    def __init__(self, file: BinaryIO, table: Table) -> None:
         self._file, self._columns = file, table.columns
         self._encoder = msgspec.json.Encoder()
 
@@ -153,38 +121,16 @@ def _in_json(data: ColumnData, column: HistoryColumn) -> Sequence[Any]:
     return values
 
 
-def _object(line: str) -> dict[str, Any]:
-    found = json.loads(line)
-    if not isinstance(found, dict):
-        raise ValueError(f"a line holds {line[:20]!r}; expected an object")
-    return found
-
-
-def _from_json(value: Any, column: HistoryColumn) -> Any:
-    if column.type == "time":
-        return None if value is None else micros_of(value)
-    try:
-        return stored(value, column.type)
-    except (TypeError, AttributeError) as error:
-        raise ValueError(f"{column.name} is {value!r}; expected {column.type}") from error
-
-
-class Csv:
-    """Unknown is an empty field; times as ISO 8601 in UTC, labels as JSON; a text that a spreadsheet would take for a
-    formula begins with an apostrophe. Lines end as RFC 4180 says: `csv.writer` quotes only the line ends that it
-    writes."""
-
-    def writer(self, file: BinaryIO, table: FlatTable) -> Writer:
-        """See `FileFormat.writer`."""
-        return _Csv(file, table)
-
-
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet takes a text that begins so for a formula; the tab's files have the same guard (``csv.ts``)."""
 
 
 class _Csv:
-    def __init__(self, file: BinaryIO, table: FlatTable) -> None:
+    """Unknown is an empty field; times as ISO 8601 in UTC, labels as JSON; a text that a spreadsheet would take for a
+    formula begins with an apostrophe. Lines end as RFC 4180 says: `csv.writer` quotes only the line ends that it
+    writes."""
+
+    def __init__(self, file: BinaryIO, table: Table) -> None:
         self._columns = table.columns
         self._text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         self._csv = csv.writer(self._text)
@@ -219,11 +165,10 @@ def _no_formula(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
-def pyarrow(what: str, instead: str = "") -> Any:
+def pyarrow(instead: str) -> Any:
     """Return the module, with its part for Parquet.
 
     Args:
-        what: what needs it; the first words of the error.
         instead: what does without it; the middle of the error.
 
     Raises:
@@ -234,82 +179,37 @@ def pyarrow(what: str, instead: str = "") -> Any:
         import pyarrow.parquet
     except ImportError as error:
         raise EventsError(
-            f"{what} pyarrow ({error}). Install it{instead and f', or {instead}'}: {pip_install(PYARROW)}"
+            f"Parquet needs pyarrow ({error}). Install it, or {instead}: {pip_install(PYARROW)}"
         ) from error
     module: Any = pyarrow
     return module
 
 
-class Parquet:
-    """Parquet files, with what each column holds as its metadata.
-
-    Args:
-        instead: what does without them, for the error.
-
-    Raises:
-        EventsError: if pyarrow is not installed.
-    """
-
-    suffix = "parquet"
-
-    def __init__(self, instead: str = "use --format jsonl") -> None:
-        self.arrow: Any = pyarrow("Parquet needs", instead)
-        """The module."""
-
-    def writer(self, file: BinaryIO, table: FlatTable) -> Writer:
-        """See `FileFormat.writer`."""
-        return _ParquetGroups(self, file, table)
-
-    def decode(self, data: bytes, table: HistoryTable) -> list[Row]:
-        """See `FileFormat.decode`."""
-        arrow = self.arrow
-        try:
-            found = arrow.parquet.read_table(arrow.BufferReader(data))
-            columns = [self._column(found, column) for column in table.columns]
-        except (arrow.ArrowException, TypeError) as error:
-            raise ValueError(str(error)) from error
-        return list(zip(*columns, strict=True))
-
-    def _column(self, found: Any, column: HistoryColumn) -> list[Any]:
-        if column.name not in found.schema.names:
-            return [None] * found.num_rows
-        values = found.column(column.name).cast(self._types[column.type])
-        if column.type == "time":
-            values = values.cast(self.arrow.int64())
-        listed: list[Any] = values.to_pylist()
-        return (
-            [None if value is None else tuple(map(tuple, value)) for value in listed]
-            if column.type == "labels"
-            else listed
-        )
-
-    def schema(self, table: FlatTable) -> Any:
-        """Return the schema of a table, a `pyarrow.Schema`."""
-        arrow = self.arrow
-        return arrow.schema(
-            [
-                arrow.field(column.name, self._types[column.type], metadata={"description": column.text})
-                for column in table.columns
-            ]
-        )
-
-    @cached_property
-    def _types(self) -> dict[str, Any]:
-        arrow = self.arrow
-        return {
-            "text": arrow.string(),
-            "name": arrow.dictionary(arrow.int32(), arrow.string()),
-            "whole": arrow.int64(),
-            "number": arrow.float64(),
-            "truth": arrow.bool_(),
-            "time": arrow.timestamp("us", tz="UTC"),
-            "labels": arrow.map_(arrow.string(), arrow.string()),
-        }
+_ARROW_TYPES: Mapping[str, Callable[[Any], Any]] = {
+    "text": lambda arrow: arrow.string(),
+    "name": lambda arrow: arrow.dictionary(arrow.int32(), arrow.string()),
+    "whole": lambda arrow: arrow.int64(),
+    "number": lambda arrow: arrow.float64(),
+    "truth": lambda arrow: arrow.bool_(),
+    "time": lambda arrow: arrow.timestamp("us", tz="UTC"),
+    "labels": lambda arrow: arrow.map_(arrow.string(), arrow.string()),
+}
 
 
-class _ParquetGroups:
-    def __init__(self, parquet: Parquet, file: BinaryIO, table: FlatTable) -> None:
-        self._arrow, self._schema = parquet.arrow, parquet.schema(table)
+def arrow_schema(arrow: Any, table: Table) -> Any:
+    """Return the schema of a table, a `pyarrow.Schema`; what each column holds is its metadata."""
+    return arrow.schema(
+        [
+            arrow.field(column.name, _ARROW_TYPES[column.type](arrow), metadata={"description": column.text})
+            for column in table.columns
+        ]
+    )
+
+
+class _Parquet:
+    def __init__(self, file: BinaryIO, table: Table) -> None:
+        self._arrow = pyarrow("name a file that ends in .csv or .jsonl")
+        self._schema = arrow_schema(self._arrow, table)
         encodings = {"whole": "DELTA_BINARY_PACKED", "number": "BYTE_STREAM_SPLIT"}
         encoded = {each.name: encodings[each.type] for each in table.columns if each.type in encodings}
         self._writer = self._arrow.parquet.ParquetWriter(
@@ -341,3 +241,110 @@ class _ParquetGroups:
 
     def abandon(self) -> None:
         self._writer.is_open = False  # else it writes its footer when it is collected
+
+
+FORMATS: Mapping[str, Callable[[BinaryIO, Table], Writer]] = {".parquet": _Parquet, ".csv": _Csv, ".jsonl": _JsonLines}
+"""Ending of a file's name -> what writes it."""
+
+
+class TableFile:
+    """Writes a file; a context manager. Only where its block ends without an error is the file there.
+
+    Args:
+        path: the file.
+        table: its columns.
+        ending: one of `FORMATS`, says the format. Default: that of the path.
+
+    Raises:
+        EventsError: if another process writes it, or pyarrow is missing for a Parquet file.
+        OSError: if it cannot be written.
+
+    Example::
+
+        with TableFile("sessions.csv", SESSIONS) as file:
+            file.write_rows(rows)
+    """
+
+    def __init__(self, path: str, table: Table, ending: str | None = None) -> None:
+        form = FORMATS[ending or os.path.splitext(path)[1].lower()]
+        self._path, self.rows = os.path.abspath(path), 0
+        directory, name = os.path.split(self._path)
+        self._part = os.path.join(directory, f".{name}.part")
+        self._file: BinaryIO = os.fdopen(_locked(self._part, path), "wb")
+        try:
+            self._writer = form(self._file, table)
+        except BaseException:
+            self._drop()
+            raise
+
+    def write(self, columns: Sequence[ColumnData]) -> None:
+        """Append rows, which are given by column, in the order of the table's columns."""
+        if len(columns[0]):
+            self._writer.write(columns)
+            self.rows += len(columns[0])
+
+    def write_rows(self, rows: Iterable[Row]) -> None:
+        """Append rows; needs memory for some of them only."""
+        given = iter(rows)
+        while piece := list(islice(given, _ROWS_A_PIECE)):
+            self.write(list(zip(*piece, strict=True)))
+
+    def __enter__(self) -> TableFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._writer.close()
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                os.replace(self._part, self._path)
+                LOCAL.sync([], os.path.dirname(self._path))
+        except BaseException:
+            self._writer.abandon()
+            self._drop()
+            raise
+        if error is None:
+            self._file.close()
+        else:
+            self._writer.abandon()
+            self._drop()
+
+    def _drop(self) -> None:
+        with contextlib.suppress(OSError):  # the first error is raised
+            os.unlink(self._part)
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+
+def _locked(part: str, path: str) -> int:
+    """Open a file that no other process writes, and empty it."""
+    import fcntl  # which Windows does not have
+
+    while True:
+        descriptor = open_own(part, os.O_RDWR | os.O_CREAT)
+        try:
+            if os.fstat(descriptor).st_uid not in (0, user_id()):
+                raise EventsError(f"{part} is another user's; nothing is written there. Name another file.")
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(descriptor, part):  # else it has become the file itself meanwhile
+                os.ftruncate(descriptor, 0)
+                return descriptor
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise EventsError(
+                f"{path} is written by another export; wait for its end, or name another file."
+            ) from error
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False

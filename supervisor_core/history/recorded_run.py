@@ -14,11 +14,11 @@ from supervisor_core.base.errors import EventsError
 from supervisor_core.events.columns import Columns, ColumnStore, read_columns
 from supervisor_core.events.directory import DirectoryTree, is_events_file
 from supervisor_core.events.hparams import HParam
-from supervisor_core.history.formats import Coded, Parquet, arrow_array
+from supervisor_core.history.formats import Coded, arrow_array, arrow_schema, pyarrow
 from supervisor_core.history.notebook import run_html, runs_html
 from supervisor_core.history.rows import SCALARS
 from supervisor_core.history.scalars import ScalarColumns
-from supervisor_core.history.table import FlatTable
+from supervisor_core.history.table import Table
 from supervisor_core.run.fold.scalar_summary import ScalarSummary, scalar_summary
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.findings import findings
@@ -32,8 +32,9 @@ from supervisor_core.run.watch.hparam_runs import BY_TIME
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.storage.local import absolute, local_path
 
-_OF_ONE_TAG = FlatTable(name="scalars", columns=SCALARS.columns[2:])
-_OF_RUNS = FlatTable(name="scalars", columns=(SCALARS.columns[0], *SCALARS.columns[2:]))
+_OF_ONE_TAG = Table(name="scalars", columns=SCALARS.columns[2:])
+_INSTEAD = "export it as .csv"
+_OF_RUNS = Table(name="scalars", columns=(SCALARS.columns[0], *SCALARS.columns[2:]))
 
 
 def open_run(path: str | os.PathLike[str]) -> RecordedRun:
@@ -183,10 +184,9 @@ class RecordedRun:
             raise EventsError(f"The run {self.name!r} has no tag {tag!r}: {_known_tags(tag, store.tags)}")
         return files
 
-    def _table(self, store: ColumnStore, tag: str, table: FlatTable) -> Any:
-        parquet = _parquet()
-        files = self._files(store, tag)
-        schema, arrow = parquet.schema(table), parquet.arrow
+    def _table(self, store: ColumnStore, tag: str, table: Table) -> Any:
+        arrow, files = pyarrow(_INSTEAD), self._files(store, tag)
+        schema = arrow_schema(arrow, table)
         pieces = []
         for path, points in files.items():
             runs = Coded(np.zeros(len(points), np.int32), [plain(self.name)])
@@ -271,7 +271,7 @@ class RecordedRuns:
         Raises:
             EventsError: if no run has such a tag, or pyarrow is not installed.
         """
-        arrow = _parquet().arrow
+        arrow = pyarrow(_INSTEAD)
         tags: set[str] = set()
         pieces = []
         for run in self:
@@ -287,10 +287,6 @@ class RecordedRuns:
 
     def _repr_html_(self) -> str:
         return runs_html(self.logdir, [(run.name, run._watched) for run in self], self.at)
-
-
-def _parquet() -> Parquet:
-    return Parquet("export it as .csv")
 
 
 def _known_tags(tag: str, tags: Sequence[str]) -> str:

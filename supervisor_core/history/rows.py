@@ -1,4 +1,4 @@
-"""The tables of a logdir's history, and the rows of one run: sessions, their days, restarts, checkpoints, findings.
+"""The tables of a logdir's history, and the rows of one run: sessions, restarts, checkpoints, notices, findings.
 
 A column is declared once, in `TABLES`: the files, their metadata and ``tb-supervisor export --schema`` have it from
 here.
@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
-from supervisor_core.history.table import FlatTable, HistoryColumn, HistoryTable, Row
+from supervisor_core.history.table import HistoryColumn, Row, Table
 from supervisor_core.run.judge.finding import Finding
-from supervisor_core.run.judge.session_rows import SessionRow, daily_rows
-from supervisor_core.run.model.run import AT_RISK, BUCKETS, Outcome, Run, Session
+from supervisor_core.run.model.run import Outcome, Run, Session
 from supervisor_core.run.model.snapshot import WatchedRun
 
 _RUN = HistoryColumn("run", "text", "The run, by its name in the logdir.")
@@ -31,10 +30,9 @@ _WHOSE = (
     HistoryColumn("device_count", "whole", "Devices of the whole run."),
 )
 
-SESSIONS = HistoryTable(
+SESSIONS = Table(
     name="sessions",
-    day="started_at",
-    key=("run", "session"),
+    time="started_at",
     columns=(
         _LOGDIR,
         _RUN,
@@ -55,42 +53,9 @@ SESSIONS = HistoryTable(
         HistoryColumn("checkpoint_interval_secs", "number", "Configured seconds between checkpoints."),
     ),
 )
-SESSION_DAYS = HistoryTable(
-    name="session_days",
-    day="since",
-    key=("run", "session", "since"),
-    scope=("run", "session"),
-    columns=(
-        _LOGDIR,
-        _RUN,
-        _SESSION,
-        HistoryColumn("since", "time", "The begin of the day, in UTC."),
-        HistoryColumn("attempt", "whole", "As in sessions."),
-        HistoryColumn("outcome", "text", "How it ended; running until the day on which it did."),
-        HistoryColumn("reason", "text", "Of an unplanned end on this day: lost, error, oom or hang."),
-        HistoryColumn(
-            "is_failure",
-            "truth",
-            "Whether that end counts: of failures in a row those that did no step do not, but for the first.",
-        ),
-        HistoryColumn("has_trained", "truth", "Whether the session did a step."),
-        *_WHOSE,
-        HistoryColumn("devices", "whole", "The weight of its time: its devices, else its processes, else 1."),
-        HistoryColumn("alive_secs", "number", "Seconds for which it ran on this day."),
-        HistoryColumn("wall_secs", "number", "The same with the time after it, until the next session."),
-        HistoryColumn(
-            "unknown_secs", "number", "wall_secs of a session without telemetry, of which nothing more is known."
-        ),
-        *(
-            HistoryColumn(f"{bucket}_secs", "number", f"Seconds of wall_secs: {bucket}.")
-            for bucket in (*BUCKETS, AT_RISK)
-        ),
-    ),
-)
-RESTARTS = HistoryTable(
+RESTARTS = Table(
     name="restarts",
-    day="at",
-    key=("run", "to_session"),
+    time="at",
     columns=(
         _LOGDIR,
         _RUN,
@@ -107,10 +72,9 @@ RESTARTS = HistoryTable(
         HistoryColumn("cause", "text", "Why tb-supervisor run started it again."),
     ),
 )
-CHECKPOINTS = HistoryTable(
+CHECKPOINTS = Table(
     name="checkpoints",
-    day="at",
-    key=("run", "session", "at", "path"),
+    time="at",
     columns=(
         _LOGDIR,
         _RUN,
@@ -127,10 +91,9 @@ CHECKPOINTS = HistoryTable(
         HistoryColumn("damage", "text", "What a later session found wrong with it."),
     ),
 )
-NOTICES = HistoryTable(
+NOTICES = Table(
     name="notices",
-    day="at",
-    key=("run", "session", "severity", "text", "since"),
+    time="at",
     columns=(
         _LOGDIR,
         _RUN,
@@ -144,10 +107,9 @@ NOTICES = HistoryTable(
         HistoryColumn("worker", "text", "The other process of the cluster that said it."),
     ),
 )
-FINDINGS = HistoryTable(
+FINDINGS = Table(
     name="findings",
-    day="since",
-    key=("run", "kind", "since"),
+    time="since",
     columns=(
         _LOGDIR,
         _RUN,
@@ -161,10 +123,10 @@ FINDINGS = HistoryTable(
     ),
 )
 
-TABLES: tuple[HistoryTable, ...] = (SESSIONS, SESSION_DAYS, RESTARTS, CHECKPOINTS, NOTICES, FINDINGS)
-"""Every table of a directory, in the order in which it is written."""
+TABLES = (SESSIONS, RESTARTS, CHECKPOINTS, NOTICES, FINDINGS)
+"""The history of runs."""
 
-SCALARS = FlatTable(
+SCALARS = Table(
     name="scalars",
     columns=(
         HistoryColumn("run", "name", _RUN.text),
@@ -177,10 +139,10 @@ SCALARS = FlatTable(
         HistoryColumn("kept", "truth", "False where a later session did the step again."),
     ),
 )
-"""The values of all runs. In a file of its own only: a directory of days would be read again for every new value."""
+"""The values of all runs."""
 
 
-def rows_of(logdir: str, watched: WatchedRun, found: Sequence[Finding]) -> Iterator[tuple[HistoryTable, Row]]:
+def rows_of(logdir: str, watched: WatchedRun, found: Sequence[Finding]) -> Iterator[tuple[Table, Row]]:
     """Yield the rows of a run, with their tables. What has no time at all has no row.
 
     Args:
@@ -191,21 +153,16 @@ def rows_of(logdir: str, watched: WatchedRun, found: Sequence[Finding]) -> Itera
     if watched.copy_of is not None:
         return
     run = watched.run
-    values: Iterator[tuple[HistoryTable, Mapping[str, Any]]] = _values(run, found)
+    values: Iterator[tuple[Table, Mapping[str, Any]]] = _values(run, found)
     for table, named in values:
         row = table.row({**named, "logdir": logdir, "run": run.name})
         if row is not None:
             yield table, row
 
 
-def _values(run: Run, found: Sequence[Finding]) -> Iterator[tuple[HistoryTable, Mapping[str, Any]]]:
+def _values(run: Run, found: Sequence[Finding]) -> Iterator[tuple[Table, Mapping[str, Any]]]:
     for session in run.sessions:
         yield SESSIONS, {**_labelled(session), "started_at": _start_of(session)}
-    for row in daily_rows(run):
-        known: dict[str, float] = {} if row.unknown_secs else dict.fromkeys((*BUCKETS, AT_RISK), 0.0)
-        secs = {f"{bucket}_secs": value for bucket, value in {**known, **row.secs}.items()}
-        named = {name: getattr(row, name) for name in ("devices", "wall_secs")}
-        yield SESSION_DAYS, {**_labelled(row), **secs, **named}
     hosts = {session.id: session.host for session in run.sessions}
     for restart in run.restarts:
         named = {"host": hosts.get(restart.from_session), "to_host": hosts.get(restart.to_session)}
@@ -222,7 +179,7 @@ def _values(run: Run, found: Sequence[Finding]) -> Iterator[tuple[HistoryTable, 
         yield FINDINGS, {**_fields(finding), **since, "host": None if newest is None else newest.host}
 
 
-def _labelled(item: Session | SessionRow) -> dict[str, Any]:
+def _labelled(item: Session) -> dict[str, Any]:
     return {**_fields(item), **{name: item.labels.get(name) for name in ("user", "team", "job_id")}}
 
 

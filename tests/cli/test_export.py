@@ -1,20 +1,22 @@
-"""``tb-supervisor export``: what is written of a logdir, and what is said of it."""
+"""``tb-supervisor export``: one table of all runs in one file."""
 
 from __future__ import annotations
 
+import csv
 import errno
 import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
 
-from supervisor_core.cli import export as command
+from supervisor_core.cli import export as export_file
 from supervisor_core.events.telemetry import CheckpointRecord, SessionRecord, StopRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.history.rows import TABLES
@@ -25,143 +27,163 @@ START = 1_795_222_244.0
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="works on Linux and macOS")
 
 
-def write(run: Path, session: str = "a1", reason: str = "completed", attempt: int = 1) -> None:
-    """A session that saved once and ended."""
-    started_at = START + 100 * attempt
-    with EventsWriter(run, clock=StillClock(started_at + 50)) as writer:
+def write(run: Path, session: str, attempt: int, steps: range, at: float) -> None:
+    """A session that wrote its loss and ended, or died, a minute after its last step."""
+    with EventsWriter(run, clock=StillClock(at)) as writer:
         record = SessionRecord(
-            session=session,
-            attempt=attempt,
-            host=f"node-{attempt}",
-            started_at=started_at,
-            labels={"team": "vision", "user": "ada"},
-            world_size=8,
-            device_count=8,
-            restored_step=3 if attempt > 1 else None,
+            session=session, attempt=attempt, started_at=at, restored_step=steps.start if attempt > 1 else None
         )
-        writer.summary(summary_bytes(record), 0)
-        writer.summary(summary_bytes(CheckpointRecord(session=session, trigger="timer", path="m-3", step=3)), 3)
-        writer.summary(summary_bytes(StopRecord(session=session, reason=reason, step=4)), 4)
+        writer.summary(summary_bytes(record), steps.start)
+        for step in steps:
+            writer.scalar("loss", step / 4, step)
+        writer.summary(summary_bytes(StopRecord(session=session, reason="error", step=steps[-1])), steps[-1])
 
 
-def stored(directory: Path, table: str) -> list[dict[str, Any]]:
-    """The rows of a table, in JSON lines."""
-    files = sorted((directory / table).glob("day=*/*.jsonl"))
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """A run of two sessions, of which the second went back by two steps; and one of another writer."""
+    write(tmp_path / "logs" / "a", "a1", 1, range(5), START)
+    write(tmp_path / "logs" / "a", "a2", 2, range(3, 6), START + 1000)
+    with EventsWriter(tmp_path / "logs" / "b", clock=StillClock(START)) as writer:
+        writer.scalar("acc", float("nan"), 7)
+    return tmp_path / "logs"
 
 
-def test_a_logdir_becomes_tables(run: Command, tmp_path: Path) -> None:
-    """Sessions with host and labels, the restart with the host on which the earlier one ended, saves, findings."""
-    write(tmp_path / "logs" / "r", reason="error")
-    write(tmp_path / "logs" / "r", "a2", "error", attempt=2)
-    done = run("export", tmp_path / "logs", "-o", tmp_path / "out", "--format", "jsonl")
-    said = f"{tmp_path}/out: 2 sessions, 2 session_days, 1 restarts, 2 checkpoints, 1 findings\n"
-    assert (done.exit_code, done.output) == (0, said)
-    sessions = stored(tmp_path / "out", "sessions")
-    assert [(row["run"], row["session"], row["host"], row["outcome"], row["team"]) for row in sessions] == [
-        ("r", "a1", "node-1", "error", "vision"),
-        ("r", "a2", "node-2", "error", "vision"),
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_scalars_are_what_a_file_holds(run: Command, logs: Path, tmp_path: Path) -> None:
+    """All points of all runs, those too that were done again; each with its session, and whether it was kept."""
+    done = run("export", logs, "-o", tmp_path / "runs.jsonl")
+    assert (done.exit_code, done.output) == (0, f"{tmp_path}/runs.jsonl: 9 scalars of 2 runs.\n")
+    rows = lines(tmp_path / "runs.jsonl")
+    assert [(row["run"], row["tag"], row["step"], row["session"], row["kept"]) for row in rows] == [
+        *(("a", "loss", step, "a1", step <= 3) for step in range(5)),
+        *(("a", "loss", step, "a2", True) for step in range(3, 6)),
+        ("b", "acc", 7, "inferred-1", True),
     ]
-    assert sessions[0]["labels"] == {"team": "vision", "user": "ada"} and sessions[0]["device_count"] == 8
-    assert sessions[0]["started_at"] == "2026-11-21T00:52:24.000000Z" and sessions[0]["logdir"] == f"{tmp_path}/logs"
-    (restart,) = stored(tmp_path / "out", "restarts")
-    assert (restart["host"], restart["to_host"], restart["reason"]) == ("node-1", "node-2", "error")
-    assert [row["step"] for row in stored(tmp_path / "out", "checkpoints")] == [3, 3]
-    assert [row["kind"] for row in stored(tmp_path / "out", "findings")] == ["failed"]
+    assert [row["value"] for row in rows] == [*(step / 4 for step in (0, 1, 2, 3, 4, 3, 4, 5)), None]
+    assert rows[0]["wall_time"] == START and rows[0]["running_time"] == rows[5]["running_time"] == 0.0
 
 
-def test_again_adds_what_is_new(run: Command, tmp_path: Path) -> None:
-    """Nothing, where nothing happened; a new session; and a run that was deleted stays. A slash at the end of the
-    logdir makes no difference."""
-    arguments = ("-o", tmp_path / "out", "--format", "jsonl")
-    write(tmp_path / "logs" / "r", reason="error")
-    write(tmp_path / "logs" / "gone", "b1")
-    assert run("export", tmp_path / "logs", *arguments).exit_code == 0
-    assert run("export", f"{tmp_path}/logs/", *arguments).output == ""
-    shutil.rmtree(tmp_path / "logs" / "gone")
-    write(tmp_path / "logs" / "r", "a2", attempt=2)
-    assert (
-        "1 sessions, 2 session_days, 1 restarts, 1 checkpoints" in run("export", tmp_path / "logs", *arguments).output
-    )
-    assert sorted(row["run"] for row in stored(tmp_path / "out", "sessions")) == ["gone", "r", "r"]
+def test_every_format_has_the_same_rows(run: Command, logs: Path, tmp_path: Path) -> None:
+    """Parquet and CSV have the value that JSON cannot hold, too; the table of columns is in the Parquet file."""
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    for suffix in ("parquet", "csv", "jsonl"):
+        assert run("export", logs, "-o", tmp_path / f"runs.{suffix}").exit_code == 0
+    expected = lines(tmp_path / "runs.jsonl")
+    table = parquet.read_table(tmp_path / "runs.parquet")
+    rows = table.to_pylist()
+    assert str(rows[-1].pop("value")) == "nan" and expected[-1].pop("value") is None
+    assert rows == expected
+    assert table.schema.field("kept").metadata[b"description"].startswith(b"False where")
+    with open(tmp_path / "runs.csv", newline="") as file:
+        read = list(csv.DictReader(file))
+    assert read[-1].pop("value") == "nan"
+    assert read == [{name: str(value).replace("True", "true").replace("False", "false") for name, value in row.items()}
+                    for row in expected]  # fmt: skip
 
 
-def test_parquet_has_the_same_rows(run: Command, tmp_path: Path) -> None:
-    """DuckDB reads the partitions; the day is a column."""
-    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
-    write(tmp_path / "logs" / "r")
-    assert run("export", tmp_path / "logs", "-o", tmp_path / "out").exit_code == 0
-    query = f"SELECT run, labels['user'], day::VARCHAR, epoch(started_at) FROM '{tmp_path}/out/sessions/*/*.parquet'"
-    assert duckdb.sql(query).fetchall() == [("r", "ada", "2026-11-21", START + 100)]
+def test_several_logdirs_are_one_table(run: Command, logs: Path, tmp_path: Path) -> None:
+    """Names are relative to what the logdirs have in common; filters choose runs by their names in their logdirs."""
+    assert run("export", logs / "a", logs / "b", "-o", tmp_path / "runs.jsonl").exit_code == 0
+    assert [row["run"] for row in lines(tmp_path / "runs.jsonl")] == ["a"] * 8 + ["b"]
+    assert run("export", logs, "--exclude", "a", "-o", tmp_path / "runs.jsonl").exit_code == 0
+    assert [row["run"] for row in lines(tmp_path / "runs.jsonl")] == ["b"]
 
 
-def test_a_copy_is_not_counted_twice(run: Command, tmp_path: Path) -> None:
-    """A run that was copied to another directory has its rows once."""
-    write(tmp_path / "logs" / "r")
-    shutil.copytree(tmp_path / "logs" / "r", tmp_path / "logs" / "copy of r")
-    assert run("export", tmp_path / "logs", "-o", tmp_path / "out", "--format", "jsonl").exit_code == 0
-    assert len(stored(tmp_path / "out", "sessions")) == 1
+def test_what_cannot_be_read_is_said(run: Command, logs: Path, tmp_path: Path) -> None:
+    """The rest is there, and the exit status is 1. The end of a file that a kill has left is no fault."""
+    (file,) = (logs / "b").iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-3])
+    done = run("export", logs, "-o", tmp_path / "runs.jsonl")
+    assert (done.exit_code, len(lines(tmp_path / "runs.jsonl")), done.stderr) == (0, 8, "")
+    file.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
+    done = run("export", logs, "-o", tmp_path / "runs.jsonl")
+    assert (done.exit_code, len(lines(tmp_path / "runs.jsonl"))) == (1, 8)
+    assert done.stderr.startswith(f"b: {file} at byte ") and done.stderr.count("\n") == 1
 
 
-def test_following_stores_what_comes(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until Ctrl-C, at the interval; a full disk is one warning, and what could not be stored comes with the next."""
-    arguments = ("--follow", "--interval", "1m", "-o", tmp_path / "out", "--format", "jsonl")
-    write(tmp_path / "logs" / "r", reason="error")
-    replace, waits = os.replace, []
+def test_progress_is_runs_and_values(run: Command, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values move while one large run is read; runs are those of all logdirs."""
+    said: list[dict[str, Any]] = []
+
+    @contextmanager
+    def recorded(*_: object) -> Iterator[Callable[..., None]]:
+        yield lambda **given: said.append(given)
+
+    monkeypatch.setattr(export_file, "progress_bar", recorded)
+    assert run("export", logs / "a", logs / "b", "-o", tmp_path / "runs.csv").exit_code == 0
+    assert [given["description"] for given in said if "description" in given] == ["0", "5", "8", "9"]
+    assert [(given["completed"], given["total"]) for given in said if "total" in given] == [(1, 1), (2, 2)]
+
+
+def test_without_runs_nothing_is_replaced(run: Command, logs: Path, tmp_path: Path) -> None:
+    """An error says that there are none, as that of every command."""
+    (tmp_path / "runs.csv").write_text("before")
+    for more in ((), ("--table", "sessions")):
+        done = run("export", logs, "--include", "c", "-o", tmp_path / "runs.csv", *more)
+        assert done.exit_code == 2 and "There are no events files in" in done.stderr and "'c'" in done.stderr
+    assert (tmp_path / "runs.csv").read_text() == "before"
+
+
+def test_a_full_disk_leaves_what_was_there(
+    run: Command, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the exit status of every command; nothing half is left."""
+    (tmp_path / "runs.csv").write_text("before")
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    def wait(secs: float) -> None:
-        waits.append(secs)
-        if len(waits) == 1:
-            write(tmp_path / "logs" / "r", "a2", attempt=2)
-            monkeypatch.setattr(os, "replace", full)
-        elif len(waits) == 3:
-            monkeypatch.setattr(os, "replace", replace)
-        elif len(waits) == 4:
-            raise KeyboardInterrupt
+    monkeypatch.setattr(os, "fsync", full)
+    done = run("export", logs, "-o", tmp_path / "runs.csv")
+    assert (done.exit_code, done.stderr) == (74, "Error: Cannot write the output: No space left on device.\n")
+    assert (tmp_path / "runs.csv").read_text() == "before" and sorted(os.listdir(tmp_path)) == ["logs", "runs.csv"]
 
-    monkeypatch.setattr(command, "wait", wait)
-    done = run("export", tmp_path / "logs", *arguments)
-    assert (done.exit_code, waits) == (0, [60.0] * 4)
-    assert [line.split(": ")[1] for line in done.stdout.splitlines()] == [
-        "1 sessions, 1 session_days, 1 checkpoints, 1 findings",
-        "1 sessions, 2 session_days, 1 restarts, 1 checkpoints",
-    ]
-    assert len(stored(tmp_path / "out", "sessions")) == 2
+
+def test_the_other_tables(run: Command, logs: Path, tmp_path: Path) -> None:
+    """Sessions with labels, the restart with the host on which the earlier one ended, each save, findings. A copy of a
+    run has no rows."""
+    with EventsWriter(logs / "c", clock=StillClock(START)) as writer:
+        labels = {"team": "vision", "user": "ada"}
+        writer.summary(summary_bytes(SessionRecord(session="c1", attempt=1, started_at=START, labels=labels)), 0)
+        for step in range(40):
+            saved = CheckpointRecord(session="c1", trigger="timer", path=f"m-{step}", step=step)
+            writer.summary(summary_bytes(saved), step)
+    shutil.copytree(logs / "c", logs / "copy of c")
+    found = {}
+    for table, count in (("sessions", 4), ("restarts", 1), ("checkpoints", 40), ("findings", 2)):
+        done = run("export", logs, "-o", tmp_path / f"{table}.jsonl", "--table", table)
+        assert (done.exit_code, done.output) == (0, f"{tmp_path}/{table}.jsonl: {count} {table} of 4 runs.\n")
+        found[table] = lines(tmp_path / f"{table}.jsonl")
+    (restart,) = found["restarts"]
+    assert (restart["run"], restart["rewind_steps"], restart["at"]) == ("a", 1, "2026-11-21T01:07:24.000000Z")
+    assert (restart["logdir"], restart["reason"]) == (str(logs), "error")
+    assert {row["step"] for row in found["checkpoints"]} == {*range(40)}
+    assert (found["sessions"][3]["labels"], found["sessions"][3]["team"]) == (labels, "vision")
 
 
 def test_the_columns_can_be_asked_for(run: Command) -> None:
-    """Every table with its key and what each column holds, as JSON; no logdir is needed."""
+    """Every table with what each column holds, as JSON; no logdir is needed."""
     done = run("export", "--schema")
     assert done.exit_code == 0
     found = json.loads(done.output)
     assert list(found) == [*(table.name for table in TABLES), "scalars"]
-    assert [*found["scalars"]["columns"]][2:4] == ["step", "wall_time"]
-    assert found["sessions"]["key"] == ["logdir", "run", "session"]
     assert found["restarts"]["columns"]["downtime_secs"] == {"type": "number", "text": "Seconds between the two."}
 
 
-def test_wrong_calls(run: Command, tmp_path: Path) -> None:
-    """One line each: no output, an address, a file in its place; a full disk has a status of its own."""
-    write(tmp_path / "logs")
-    (tmp_path / "file").write_text("")
-    for given, status, text in (
-        ((), 2, "--output"),
-        (("-o", "s3://bucket/x"), 2, "--output is 's3://bucket/x'; expected a local directory"),
-        (("-o", tmp_path / "file"), 2, f"{tmp_path}/file cannot be written: File exists."),
+def test_wrong_calls(run: Command, logs: Path, tmp_path: Path) -> None:
+    """Each says what is wrong, and what is right."""
+    for given, text in (
+        ((), "--output"),
+        (("-o", "s3://bucket/x"), "--output is 's3://bucket/x'; expected a local file"),
+        (("-o", tmp_path / "x.csv", "--table", "loss"), "'loss' is not one of 'scalars', 'sessions'"),
+        (("-o", tmp_path), "expected a file that ends in .parquet, .csv, .jsonl."),
+        (("-o", tmp_path / "no" / "x.csv"), f"The directory {tmp_path}/no does not exist; create it first."),
     ):
-        done = run("export", tmp_path / "logs", *given, "--format", "jsonl")
-        assert done.exit_code == status and text in done.stderr
-
-
-def test_old_saves_are_rows(run: Command, tmp_path: Path) -> None:
-    """Saves whose files are gone have rows as the newest have."""
-    with EventsWriter(tmp_path / "logs" / "r", clock=StillClock(START)) as writer:
-        writer.summary(summary_bytes(SessionRecord(session="a1", attempt=1, started_at=START)), 0)
-        for step in range(40):
-            saved = CheckpointRecord(session="a1", trigger="timer", path=f"m-{step}", step=step)
-            writer.summary(summary_bytes(saved), step)
-    assert run("export", tmp_path / "logs", "-o", tmp_path / "out", "--format", "jsonl").exit_code == 0
-    assert {row["step"] for row in stored(tmp_path / "out", "checkpoints")} == {*range(40)}
+        done = run("export", logs, *given)
+        assert done.exit_code == 2 and text in done.stderr, done.stderr

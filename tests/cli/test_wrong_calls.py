@@ -94,7 +94,7 @@ def test_an_archive_has_to_be_unpacked(run: Run, tmp_path: Path, name: str, file
             "There is no option --hang-timeout. It is an option of run: `tb-supervisor inspect --help` lists those of "
             "this command.",
         ),
-        ("--follow logs", "It is an option of export and inspect, and comes after the command: tb-supervisor export"),
+        ("--follow logs", "It is an option of inspect, and comes after the command: tb-supervisor inspect"),
         ("--hold 5m", "It is an option of manifests and rules, and comes after the command: tb-supervisor manifests"),
         ("manifests /a --logdir /b", "Several logdirs were given, /b and /a; expected one."),
         ("stacks nosuch", "nosuch does not exist. The directory {here} has no 'nosuch'. Expected the number of a"),

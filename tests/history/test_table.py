@@ -1,14 +1,11 @@
-"""A row holds what every format can hold, and knows its key and its day."""
+"""A row holds what every format can hold."""
 
 from __future__ import annotations
 
 import math
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from supervisor_core.history.rows import TABLES
-from supervisor_core.history.table import ColumnType, HistoryTable, iso_of, micros_of, stored
+from supervisor_core.history.table import ColumnType, HistoryColumn, Table, stored
 from tests.cases import each
 
 
@@ -32,24 +29,16 @@ def test_what_a_column_cannot_hold_is_unknown(value: object, type: ColumnType, e
     assert stored(value, type) == expected
 
 
-@given(st.integers(0, 253_402_300_799_000_000))
-def test_a_time_survives_being_written(micros: int) -> None:
-    """To the microsecond."""
-    assert micros_of(iso_of(micros)) == micros
-
-
-def test_what_has_no_time_has_no_row(table: HistoryTable) -> None:
-    """There is no day that it belongs to."""
+def test_what_has_no_time_has_no_row() -> None:
+    """A row has all columns, unknown ones too; time is in microseconds."""
+    table = Table(name="t", columns=(HistoryColumn("run", "text", "."), HistoryColumn("at", "time", ".")), time="at")
     assert table.row({"run": "a", "at": math.nan}) is None
-    row = table.row({"run": "a", "step": 3, "at": 86_399.9999999})
-    assert row is not None
-    assert (table.key_of(row), table.day_of(row)) == (("a", 3), "1970-01-02")
+    assert table.row({"at": 86_399.9999999}) == (None, 86_400_000_000)
 
 
 @each("table", TABLES)
-def test_tables_are_declared_whole(table: HistoryTable) -> None:
-    """Columns have names of their own and a sentence; key and day are columns; the day is a time."""
-    names = [column.name for column in table.columns]
-    assert len(set(names)) == len(names) and {*table.key, table.day} <= set(names)
+def test_tables_are_declared_whole(table: Table) -> None:
+    """Columns have names of their own and a sentence, and the time of a row is one of them."""
+    types = {column.name: column.type for column in table.columns}
+    assert len(types) == len(table.columns) and types[table.time or ""] == "time"
     assert all(column.text.endswith(".") for column in table.columns)
-    assert {column.name: column.type for column in table.columns}[table.day] == "time"

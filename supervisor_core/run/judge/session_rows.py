@@ -1,6 +1,6 @@
 """`session_rows`: the sessions of a run as rows, each with where its time went within a window.
 
-The rows of a run sum to its `Goodput`. A report of a fleet sums rows; so does a query of what was exported.
+The rows of a run sum to its `Goodput`. A report of a fleet sums rows.
 
 A session that the window cuts is divided by when each thing happened: it starts and restores first; stalls, silences
 and saves are where they were recorded; steps that were repeated later are its last ones. What is left is spread evenly.
@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from supervisor_core.run.judge.counters import unplanned_ends
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.run import AT_RISK, PRODUCTIVE, SILENT, STALL, WASTED, Outcome, Run, Session, SessionTime
-from supervisor_core.run.model.words import DAY_SECS
 
 _STARTING, _RESTORING, _SAVING = "program_startup", "checkpoint_restore", "unproductive_checkpoint_save"
 
@@ -86,37 +85,12 @@ def session_rows(run: Run, since: float = -math.inf, until: float = math.inf) ->
     return [row for row in found if row is not None]
 
 
-_MOST_DAYS = 3_660
-"""Of one session: of one that seems to be longer, a wrong clock or a forged file, the newest."""
-
-
-def daily_rows(run: Run) -> Iterator[SessionRow]:
-    """Yield the sessions of a run once for each day in UTC in which they have time; `since` is the begin of the day."""
-    parts = _Parts(run)
-    for index in range(len(run.sessions)):
-        begin, end = parts.span(index)
-        if begin is None:
-            continue
-        days = range(int(begin // DAY_SECS), int(end // DAY_SECS) + 1)
-        for day in days[-_MOST_DAYS:]:
-            row = parts.row(index, day * DAY_SECS, (day + 1) * DAY_SECS)
-            if row is not None:
-                yield row
-
-
 class _Parts:
     """What the rows of a run are made of."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._contents, self._failures, self._sizes = _contents(run), _failures(run), _sizes(run)
-
-    def span(self, index: int) -> tuple[float | None, float]:
-        """Return from when to when a session has time, that after it included; None where that is not known."""
-        session, (own, after) = self._run.sessions[index], self._contents[index]
-        end = session.ended_at or 0.0
-        until = max((end, *(span[1] for spans, _ in (*own, *after) for span in spans)))
-        return session.started_at if session.ended_at is not None else None, until
 
     def row(self, index: int, since: float, until: float) -> SessionRow | None:
         """Return the row of a session within a window; None where it has no time in it."""

@@ -6,7 +6,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.goodput import Script
-from supervisor_core.run.judge.session_rows import SessionRow, daily_rows, session_rows
+from supervisor_core.run.judge.session_rows import SessionRow, session_rows
 from supervisor_core.run.model.run import Run
 from tests.story.fleet import BEGAN, DAY, ScriptedFleet
 
@@ -95,29 +94,6 @@ def test_a_window_has_what_happened_in_it(trainer: Any, run_of: RunOf) -> None:
     assert within(first.now - 150, first.now - 50) == {WASTED: 100}
     assert within(first.now + 50, first.now + 250) == {DOWNTIME: 200}
     assert within(second.now + 1, second.now + 1e6) == {}
-
-
-def test_the_days_of_a_run_sum_to_its_rows(trainer: Any, run_of: RunOf) -> None:
-    """Of each session every bucket, the time that it was alive, and its end, which is in one day."""
-    first = trainer("a").ready(host="node-1").train(1_000).save().train(500)
-    later = trainer("b", first.now + 200_000, attempt=2).ready(1_000, previous_outcome="lost").train(1_000)
-    run = run_of(first, later)
-    days = list(daily_rows(run))
-    assert len({(row.session, row.since) for row in days}) == len(days) > 3
-    assert all(row.since % 86_400 == 0 and row.wall_secs <= 86_400.001 for row in days)
-    for whole in session_rows(run):
-        own = [row for row in days if row.session == whole.session]
-        assert summed(own) == pytest.approx(dict(whole.secs))
-        assert sum(row.alive_secs for row in own) == pytest.approx(whole.alive_secs)
-        assert [row.reason for row in own if row.reason] == ([whole.reason] if whole.reason else [])
-
-
-def test_a_clock_that_was_wrong_by_decades_costs_little(trainer: Any, run_of: RunOf) -> None:
-    """Of a session of a hundred thousand days there are the newest ten years."""
-    run = run_of(trainer("a").ready().train(10).stop())
-    (session,) = run.sessions
-    run = replace(run, sessions=(replace(session, started_at=T0 - 86_400 * 100_000),))
-    assert len(list(daily_rows(run))) == 3_660
 
 
 def test_who_failed_where_and_why(trainer: Any, run_of: RunOf) -> None:
