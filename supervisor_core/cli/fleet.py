@@ -35,7 +35,6 @@ _LEAST_SECS = 1.0
 """Device seconds of a cause that is shown."""
 
 _WHY = {
-    "not_scraped": "Prometheus does not scrape it: no alert can say that it died",
     "no_telemetry": "no telemetry: no alert can say that it died",
     "given_up": f"lost or failed, and not started again for {duration(GIVEN_UP_SECS)}: its alert has ended",
 }
@@ -249,18 +248,6 @@ def _checkpoints(report: FleetReport, most_rows: int) -> Section:
 
 
 def _unwatched(report: FleetReport, most_rows: int) -> Section:
-    said = []
-    if report.alertmanagers is not None and report.alert_rules is not None:
-        said = [
-            f"Prometheus evaluates {counted(report.alert_rules, 'alert rule')} of Supervisor, and sends alerts to "
-            f"{counted(report.alertmanagers, 'Alertmanager')}."
-        ]
-        if not (report.alert_rules and report.alertmanagers):
-            said.append("So no alert of any run reaches a person.")
-    elif report.unwatched:
-        said = [
-            "These can be seen in the logdir. Ask a Prometheus with --prometheus URL whether alerts reach a person."
-        ]
     return _section(
         "Unwatched runs",
         report.unwatched,
@@ -269,7 +256,6 @@ def _unwatched(report: FleetReport, most_rows: int) -> Section:
             "since": lambda run: moment(run.since),
             "why": lambda run: _WHY[run.why],
         },
-        said=said,
         texts=("run", "since", "why"),
         most_rows=most_rows,
     )

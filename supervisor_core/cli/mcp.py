@@ -428,7 +428,7 @@ def _live(found: Mapping[str, Any]) -> list[dict[str, Any]]:
             **_picked(process, names),
             "threads": _threads({thread["name"]: thread["frames"] for thread in process["threads"]}),
         }
-        for process in found["looks"][0]
+        for process in found["processes"]
     ]
     return [*verdicts, *processes]
 

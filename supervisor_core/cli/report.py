@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from http.client import HTTPException
-from typing import Any
-from urllib.error import HTTPError
-from urllib.parse import urlencode
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import click
 from rich.progress import SpinnerColumn, TextColumn
@@ -22,11 +17,10 @@ from supervisor_core.cli import WrongInput, checked_target, hints, paths, writin
 from supervisor_core.cli.fleet import fleet_page, show
 from supervisor_core.cli.logdirs import GivenRuns, given_runs
 from supervisor_core.cli.look import Look, check_run, first_look, looking_at
-from supervisor_core.cli.render import checked_address
 from supervisor_core.cli.text import progress_bar
 from supervisor_core.history.notebook import report_page
 from supervisor_core.run.judge import run_json
-from supervisor_core.run.judge.fleet_report import GROUPS, AlertRoute, fleet_report
+from supervisor_core.run.judge.fleet_report import GROUPS, fleet_report
 from supervisor_core.run.judge.run_json import plain
 from supervisor_core.run.model.run import Run
 from supervisor_core.run.model.thresholds import parse_duration
@@ -88,12 +82,6 @@ def _moment(context: click.Context, parameter: click.Parameter, given: str | Non
 )
 @click.option("--until", metavar="WHEN", callback=_moment, help="Its end, in the same way. Default: now.")
 @click.option("--by", metavar="LABEL", help="Group by host, run, device_kind, or a label such as user or team.")
-@click.option(
-    "--prometheus",
-    metavar="URL",
-    callback=checked_address,
-    help="Ask this Prometheus which live runs it scrapes, and whether alerts go anywhere.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--html",
@@ -108,7 +96,6 @@ def report(
     since: Moment | None,
     until: Moment | None,
     by: str | None,
-    prometheus: str | None,
     as_json: bool,
     target: str | None,
 ) -> None:
@@ -123,11 +110,9 @@ def report(
     Exit status: 0 if the report was written; 2 if LOGDIR is not a directory, has no runs, or not one that is meant, or
     if FILE cannot be written; 74 if the disk is full.
     """
-    is_of_fleet = as_json or any(given is not None for given in (since, until, by, prometheus))
+    is_of_fleet = as_json or any(given is not None for given in (since, until, by))
     if name is not None and is_of_fleet:
-        raise click.UsageError(
-            "--run is the report of one run; --since, --until, --by, --prometheus and --json are of all runs."
-        )
+        raise click.UsageError("--run is the report of one run; --since, --until, --by and --json are of all runs.")
     if name is not None and target is None:
         raise click.UsageError("--run needs --html FILE: the report of one run is a page.")
     if as_json and target is not None:
@@ -148,7 +133,7 @@ def report(
             return
     except SupervisorError as error:
         raise WrongInput(str(error)) from error
-    _report_fleet(look, runs.logdirs, since, until, by, prometheus, as_json, path, target)
+    _report_fleet(look, runs.logdirs, since, until, by, as_json, path, target)
 
 
 def _report_fleet(
@@ -157,7 +142,6 @@ def _report_fleet(
     since: Moment | None,
     until: Moment | None,
     by: str | None,
-    prometheus: str | None,
     as_json: bool,
     path: str | None,
     target: str | None,
@@ -167,8 +151,7 @@ def _report_fleet(
     begin, end = (None if given is None else given.at(look.at) for given in (since, until))
     if begin is not None and begin >= (look.at if end is None else end):
         raise click.UsageError(f"--since {since} is not before --until {until or 'now'}.")
-    route = None if prometheus is None else alert_route(prometheus, runs)
-    made = fleet_report(runs, now=look.at, since=begin, until=end, by=by, route=route)
+    made = fleet_report(runs, now=look.at, since=begin, until=end, by=by)
     place = " ".join(logdirs)
     if as_json:
         more = {"logdirs": list(logdirs), "problems": list(look.problems)}
@@ -203,74 +186,3 @@ def _check_label(by: str | None, runs: Sequence[Run]) -> None:
         raise WrongInput(
             f"No session has the label {by!r}; expected host, run or device_kind, or a label: {have}. {meant}".rstrip()
         )
-
-
-# Which runs a Prometheus scrapes, and whether its alerts go anywhere.
-
-QUERY = "group by (run) (supervisor_run_info)"
-PREFIX = "Supervisor"
-"""Of the names of the alerts in rules.yaml."""
-_TIMEOUT_SECS = 30.0
-_MOST_BYTES = 64 << 20
-"""Of one answer; that of 100,000 runs has 10 MB."""
-
-
-class _Unredirected(HTTPRedirectHandler):
-    """Follows no redirection: what was given is what is asked."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Return None: no other address is asked."""
-
-
-def alert_route(url: str, runs: Iterable[Run]) -> AlertRoute:
-    """Return what a Prometheus says of the alerts of some runs.
-
-    A run counts as scraped if a series has its name, or a name of which one is the end of the other: the directory that
-    an exporter was given may be above or below the present one.
-
-    Args:
-        url: the address of the Prometheus, with the prefix that it may have.
-        runs: those that are asked for.
-
-    Raises:
-        WrongInput: if it does not answer as a Prometheus does.
-    """
-    try:
-        labels = {str(each["metric"].get("run", "")) for each in _asked(url, "query", query=QUERY)["result"]}
-        groups = _asked(url, "rules", type="alert")["groups"]
-        rules = sum(str(rule["name"]).startswith(PREFIX) for group in groups for rule in group["rules"])
-        alertmanagers = len(_asked(url, "alertmanagers")["activeAlertmanagers"])
-    except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise WrongInput(f"--prometheus {url} does not answer as a Prometheus does: {error!r:.300}") from error
-    ends = {end for label in labels for end in _ends(label)}
-    return AlertRoute(
-        rules=rules,
-        alertmanagers=alertmanagers,
-        scraped=frozenset(run.name for run in runs if _is_scraped(run, labels, ends)),
-    )
-
-
-def _asked(url: str, path: str, **query: str) -> Any:
-    """Return the data of an answer of the HTTP API."""
-    asked = f"{url.rstrip('/')}/api/v1/{path}{'?' if query else ''}{urlencode(query)}"
-    request = Request(asked, headers={"Accept": "application/json"})
-    try:
-        with build_opener(_Unredirected()).open(request, timeout=_TIMEOUT_SECS) as answer:
-            text = answer.read(_MOST_BYTES + 1)
-    except HTTPError as error:
-        error.close()  # it holds the connection
-        raise ValueError(f"status {error.code}") from None
-    if len(text) > _MOST_BYTES:
-        raise ValueError(f"more than {_MOST_BYTES:,} bytes")
-    return json.loads(text)["data"]
-
-
-def _is_scraped(run: Run, labels: set[str], ends: set[str]) -> bool:
-    names = {run.name, *(session.run for session in run.sessions[-1:] if session.run)}
-    return any(name in ends or not labels.isdisjoint(_ends(name)) for name in names)
-
-
-def _ends(name: str) -> list[str]:
-    """Return a name, and what is left of it without its first directories."""
-    parts = name.split("/")
-    return ["/".join(parts[index:]) for index in range(len(parts))]

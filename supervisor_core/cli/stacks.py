@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import click
@@ -16,28 +18,41 @@ from rich.progress import TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from supervisor_core.base.log import command_line, printable
-from supervisor_core.cli import WrongInput, require_system, seconds_option
-from supervisor_core.cli import rank_stacks as ranks
+from supervisor_core.cli import WrongInput, require_system
 from supervisor_core.cli.logdirs import NoSuchLogdir, expanded, find_logdir, logdirs
 from supervisor_core.cli.text import Output, progress_bar
 from supervisor_core.engine.timeouts import FLOOR_SECS
-from supervisor_core.process.identity import boot_id, is_running
+from supervisor_core.events.place import Place, place_of
+from supervisor_core.process.identity import boot_id, is_running, this_machine
 from supervisor_core.process.outside import OutsideStacks, ThreadState, outside_stacks, thread_states
 from supervisor_core.process.progress_page import PageReading, page_of_session, read_page
 from supervisor_core.process.stacks import MAIN_THREAD, Stacks, in_order, user_line
 from supervisor_core.process.stacks_file import read_stacks, stacks_path
 from supervisor_core.restarter.hang import pages_here
-from supervisor_core.run.judge.culprit import RankGroup, Verdict, verdict_of
-from supervisor_core.run.model.thresholds import duration
-from supervisor_core.run.model.words import named
-from supervisor_core.run.watch.liveness import read_chief
-from supervisor_core.storage.local import local_path
+from supervisor_core.run.judge.cluster import name_of_chief
+from supervisor_core.run.judge.culprit import Rank, RankGroup, Unresponsive, Verdict, verdict_of
+from supervisor_core.run.model.words import duration, named
+from supervisor_core.run.watch.liveness import (
+    LIVENESS_DIRECTORY,
+    MAX_TASKS,
+    LivenessRecord,
+    files_of_others,
+    has_ended_well,
+    is_gone,
+    read_chief,
+    read_record,
+)
+from supervisor_core.storage.local import filesystem_for, local_path
 
 SCHEMA_VERSION = 1
 NOT_READ_STATUS = 1
 LARGEST_PID = 1 << 22
 TICKING_SECS = 5.0
 """A session's monitor, which needs the interpreter's lock, ticks once a second."""
+READ_SECS = 5.0
+"""How long a logdir may take to answer: it may be what hangs."""
+SLACK_SECS = 60.0
+"""By how much clocks of machines may differ. A heartbeat from before the training began is of an earlier one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,13 +101,12 @@ class ProcessStacks:
 
 @click.command(
     short_help="Show where the threads of a running process are.",
-    epilog="\b\nExamples:\n  tb-supervisor stacks 4711\n  tb-supervisor stacks --again 10s /runs/mnist",
+    epilog="\b\nExamples:\n  tb-supervisor stacks 4711\n  tb-supervisor stacks /runs/mnist",
 )
 @logdirs("The same as LOGDIR. Repeatable.", metavar="PID|LOGDIR")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@seconds_option("--again", "Look again after this time, and say which threads have moved.", least=0.1, most=3600.0)
 @click.pass_context
-def stacks(context: click.Context, logdirs: tuple[str, ...], as_json: bool, again_secs: float | None) -> None:
+def stacks(context: click.Context, logdirs: tuple[str, ...], as_json: bool) -> None:
     """Show the Python stacks of the process PID, or of the sessions that train in LOGDIR or below it on this machine.
 
     Of a training in several processes it names the one that keeps the others waiting, and shows those at one place as a
@@ -106,18 +120,14 @@ def stacks(context: click.Context, logdirs: tuple[str, ...], as_json: bool, agai
     require_system("stacks", "linux", "darwin")
     targets = [path for given in logdirs for path in expanded(given)]
     found = {pid: page for target in targets for pid, page in _processes(target)}
-    later: list[ProcessStacks] = []
     with progress_bar(TextColumn("reading stacks"), TimeElapsedColumn()):
         seen = [_read(pid, page) for pid, page in found.items()]
-        if again_secs is not None:
-            time.sleep(again_secs)
-            later = [_read(each.pid, each.page) for each in seen]
     trainings = _trainings(seen)
     if as_json:
-        click.echo(json.dumps(_object(seen, later, trainings), indent=2))
+        click.echo(json.dumps(_object(seen, trainings), indent=2))
     else:
         output = Output(highlight=False)
-        shown = {each.pid: list(_lines(each, _same(later, each.pid), again_secs)) for each in seen}
+        shown = {each.pid: list(_lines(each)) for each in seen}
         of_several = {rank.pid for training in trainings for rank in training.ranks if rank.host is None}
         lines = [line for training in trainings for line in _of_training(training, shown)]
         lines += [line for each in seen if each.pid not in of_several for line in shown[each.pid]]
@@ -133,7 +143,7 @@ def stacks_object(logdir: str) -> dict[str, Any]:
     """
     require_system("stacks", "linux", "darwin")
     seen = [_read(pid, page) for pid, page in _processes(logdir)]
-    return _object(seen, [], _trainings(seen))
+    return _object(seen, _trainings(seen))
 
 
 def _processes(target: str) -> list[tuple[int, PageReading | None]]:
@@ -177,8 +187,21 @@ def _is_below(path: str, directory: str) -> bool:
     return name == directory or name.startswith(directory.rstrip("/") + "/")
 
 
-def _same(looks: Sequence[ProcessStacks], pid: int) -> ProcessStacks | None:
-    return next((each for each in looks if each.pid == pid), None)
+@dataclass(frozen=True, kw_only=True)
+class SeenRank:
+    """One process of a training in several."""
+
+    rank: Rank
+    """Its place is where it is by its own account, before `_placed`."""
+    pid: int
+    host: str | None
+    """None: this machine."""
+    source: str | None
+    """``py-spy``, ``memory``, ``record``: its liveness file; None: there are no stacks."""
+    main: tuple[str, ...]
+    """Frames of its main thread, outermost first; empty where they are not known."""
+    said: str = ""
+    """How it is, for people; of one on another machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +209,7 @@ class SeenTraining:
     """A training in several processes."""
 
     logdir: str
-    ranks: tuple[ranks.SeenRank, ...]
+    ranks: tuple[SeenRank, ...]
     verdict: Verdict | None
     """Its groups; None if no place is known."""
 
@@ -198,7 +221,7 @@ class SeenTraining:
     @property
     def text(self) -> str | None:
         """Which process keeps the others waiting; None while all of them make progress."""
-        is_late = any(rank.unresponsive is not None or rank.is_late for rank in self.ranks)
+        is_late = any(each.rank.unresponsive is not None or each.rank.is_late for each in self.ranks)
         return self.verdict.text if self.verdict is not None and is_late else None
 
 
@@ -210,27 +233,28 @@ def _trainings(seen: Sequence[ProcessStacks]) -> list[SeenTraining]:
             by_logdir.setdefault(each.page.logdir, []).append((each.page, each))
     found = []
     for logdir, members in by_logdir.items():
-        records = ranks.task_records(logdir)
+        records = task_records(logdir)
         alone = {record.session: record.hang_timeout_secs for record in records}
-        names = ranks.names_of([page.session for page, _ in members], records)
+        names = _names_of([page.session for page, _ in members], records)
         here = [
-            ranks.SeenRank(
-                name=names[page.session],
+            SeenRank(
+                rank=Rank(
+                    name=names[page.session],
+                    phase=page.phase,
+                    step=page.step,
+                    is_late=each.is_late(alone.get(page.session)),
+                ),
                 pid=each.pid,
                 host=None,
-                phase=page.phase,
-                step=page.step,
                 source=each.source,
-                main=ranks.main_of(each.stacks),
-                is_late=each.is_late(alone.get(page.session)),
+                main=tuple(each.stacks.get(MAIN_THREAD, ())),
             )
             for page, each in members
         ]
         began_at = min(page.started_at for page, _ in members)
-        others = ranks.others_of(records, names, began_at, time.time())
-        if len(here) + len(others) > 1:
-            all_ranks = (*here, *others)
-            verdict = verdict_of(ranks.as_ranks(all_ranks))
+        all_ranks = _placed([*here, *_others_of(records, names, began_at, time.time())])
+        if len(all_ranks) > 1:
+            verdict = verdict_of(each.rank for each in all_ranks)
             found.append(SeenTraining(logdir=logdir, ranks=all_ranks, verdict=verdict))
     return found
 
@@ -239,7 +263,7 @@ def _of_training(training: SeenTraining, shown: Mapping[int, Sequence[Text]]) ->
     """Yield the verdict, and each group: the stacks of its first process, and a line for each other one."""
     if training.text is not None:
         yield Text(printable(training.text), style="bold red")
-    by_name = {rank.name: rank for rank in training.ranks}
+    by_name = {each.rank.name: each for each in training.ranks}
     for group in training.groups:
         members = [by_name[name] for name in group.ranks]
         many = f" ({len(members)} processes)" if len(members) > 1 else ""
@@ -249,7 +273,7 @@ def _of_training(training: SeenTraining, shown: Mapping[int, Sequence[Text]]) ->
         for rank in others:
             yield from _of_rank(rank, shown, whole=False)
     for rank in training.ranks if training.verdict is None else ():
-        yield Text(printable(f"{named([rank.name])}:"), style="bold")
+        yield Text(printable(f"{named([rank.rank.name])}:"), style="bold")
         yield from _of_rank(rank, shown, whole=True)
 
 
@@ -258,13 +282,13 @@ def _place(group: RankGroup) -> str:
     return f"{where}, in {group.waits_in}" if group.waits_in else where
 
 
-def _of_rank(rank: ranks.SeenRank, shown: Mapping[int, Sequence[Text]], *, whole: bool) -> Iterator[Text]:
+def _of_rank(rank: SeenRank, shown: Mapping[int, Sequence[Text]], *, whole: bool) -> Iterator[Text]:
     if rank.host is None and rank.pid in shown:
         lines = shown[rank.pid]
         yield from lines if whole else [Text(f"{lines[0].plain}: at the same place")]
         return
     where = "on this machine" if rank.host is None else f"on {rank.host}"
-    step = "step unknown" if rank.step is None else f"step {rank.step}"
+    step = "step unknown" if rank.rank.step is None else f"step {rank.rank.step}"
     same = "" if whole or not rank.main else "; at the same place"
     yield Text(printable(f"Process {rank.pid} {where}, {step}: {rank.said}{same}"))
     if whole and rank.main:
@@ -298,7 +322,7 @@ def _read(pid: int, page: PageReading | None) -> ProcessStacks:
     )
 
 
-def _lines(seen: ProcessStacks, later: ProcessStacks | None, secs: float | None) -> Iterator[Text]:
+def _lines(seen: ProcessStacks) -> Iterator[Text]:
     page = seen.page
     session = "" if page is None else f", session {page.session}, in {page.logdir or 'no logdir'}"
     yield Text(printable(f"Process {seen.pid}{session}"), style="bold")
@@ -315,11 +339,7 @@ def _lines(seen: ProcessStacks, later: ProcessStacks | None, secs: float | None)
     for thread in in_order(seen.stacks):
         frames = seen.stacks[thread]
         state = seen.state_of(thread)
-        said = [] if state is None else [state.text]
-        if later is not None and secs is not None and later.source == "py-spy" == seen.source:
-            moved = later.stacks.get(thread) != frames
-            said.append(f"{'other' if moved else 'the same'} frames after {duration(secs)}")
-        yield Text(printable(f"  {thread}{': ' if said else ''}{', '.join(said)}"))
+        yield Text(printable(f"  {thread}" if state is None else f"  {thread}: {state.text}"))
         own = user_line(frames)
         for frame in frames:
             yield Text(printable(f"    {frame}"), style="bold" if frame == own else "")
@@ -350,11 +370,8 @@ def _others(seen: ProcessStacks) -> Iterator[Text]:
         yield Text(printable(f"  {what}: " + "; ".join(f"{count} {text}" for text, count in counts.most_common(8))))
 
 
-def _object(
-    seen: Sequence[ProcessStacks], later: Sequence[ProcessStacks], trainings: Sequence[SeenTraining]
-) -> dict[str, Any]:
-    looks = [[_process(each) for each in look] for look in (seen, later) if look]
-    return {"v": SCHEMA_VERSION, "looks": looks, "trainings": [_training(training) for training in trainings]}
+def _object(seen: Sequence[ProcessStacks], trainings: Sequence[SeenTraining]) -> dict[str, Any]:
+    return {"v": SCHEMA_VERSION, "processes": list(map(_process, seen)), "trainings": list(map(_training, trainings))}
 
 
 def _training(training: SeenTraining) -> dict[str, Any]:
@@ -376,8 +393,8 @@ def _training(training: SeenTraining) -> dict[str, Any]:
             for group in training.groups
         ],
         "ranks": [
-            {"name": rank.name, "pid": rank.pid, "host": rank.host, "step": rank.step, "source": rank.source}
-            for rank in training.ranks
+            {"name": each.rank.name, "step": each.rank.step, "pid": each.pid, "host": each.host, "source": each.source}
+            for each in training.ranks
         ],
     }
 
@@ -400,3 +417,101 @@ def _process(seen: ProcessStacks) -> dict[str, Any]:
         "threads": threads,
         "kernel": [asdict(state) for state in seen.states],
     }
+
+
+# The processes of a training in several. Those of other machines are known by their liveness files.
+
+
+def task_records(logdir: str) -> tuple[LivenessRecord, ...]:
+    """Return what the processes other than the chief have written; without those that cannot be read, and nothing
+    where the logdir does not answer in time.
+
+    Args:
+        logdir: the run's directory.
+    """
+    found: list[LivenessRecord] = []
+
+    def read() -> None:
+        with suppress(OSError, ImportError, ValueError):
+            filesystem, directory = filesystem_for(os.path.join(logdir, LIVENESS_DIRECTORY))
+            names = files_of_others(filesystem.list_names(directory))
+            for name in names[:MAX_TASKS]:
+                with suppress(OSError, ValueError):
+                    found.append(read_record(filesystem, os.path.join(directory, name)))
+
+    thread = threading.Thread(target=read, name="read heartbeat files", daemon=True)
+    thread.start()
+    thread.join(READ_SECS)
+    return tuple(found)
+
+
+def _names_of(sessions: Iterable[str], records: Sequence[LivenessRecord]) -> Mapping[str, str]:
+    """Return the name of each session's process: the one that keeps no heartbeat file is the chief, or rank 0.
+
+    Args:
+        sessions: their ids.
+        records: the heartbeat files of the run.
+    """
+    tasks = {record.session: record.task for record in records}
+    chief = name_of_chief(record.task for record in records)
+    given = list(sessions)
+    is_known = sum(session not in tasks for session in given) == 1
+    return {session: tasks.get(session) or (chief if is_known else f"session {session}") for session in given}
+
+
+def _others_of(
+    records: Iterable[LivenessRecord], here: Mapping[str, str], began_at: float, now: float
+) -> list[SeenRank]:
+    """Return the processes of a training that are not among those seen here: on another machine, or ended.
+
+    Args:
+        records: the heartbeat files of the run.
+        here: the sessions of those that are seen here, with their names.
+        began_at: when the training began.
+        now: the present wall time.
+    """
+    machine, named = this_machine(), set(here.values())
+    found = []
+    for record in records:
+        if record.task in named or record.written_at < began_at - SLACK_SECS or has_ended_well(record):
+            continue
+        if record.phase == "serving":  # no process waits for a parameter server
+            continue
+        unresponsive: Unresponsive | None = "failed" if record.ended is not None else None
+        if is_gone(record, machine):
+            unresponsive = "silent"
+        silent_secs = max(0.0, now - record.written_at)
+        what = "has failed" if unresponsive == "failed" else "is gone" if unresponsive else f"phase {record.phase}"
+        found.append(
+            SeenRank(
+                rank=Rank(
+                    name=record.task,
+                    place=record.place,
+                    phase=record.phase,
+                    step=record.step,
+                    unresponsive=unresponsive,
+                    silent_secs=silent_secs if unresponsive == "silent" else None,
+                    is_late=record.stalled or record.place is not None,
+                ),
+                pid=record.pid,
+                host=None if record.machine == machine else record.host,
+                source=None if record.place is None or unresponsive else "record",
+                main=() if record.place is None or unresponsive else record.place.frames,
+                said=f"{what}, written {duration(silent_secs)} ago, by its clock",
+            )
+        )
+    return found
+
+
+def _placed(seen: Sequence[SeenRank]) -> tuple[SeenRank, ...]:
+    """Return the processes with their places. py-spy and Python itself give functions different names: with frames of
+    both, two stacks are at one place if the program's line and the operation are the same."""
+    is_one_kind = len({each.source for each in seen if each.main}) < 2
+
+    def place(each: SeenRank) -> Place | None:
+        if not each.main or (is_one_kind and each.source == "record"):
+            return each.rank.place if each.main else None
+        found = place_of(each.main)
+        return found if is_one_kind else replace(found, digest=f"{found.location} {found.waits_in}")
+
+    return tuple(replace(each, rank=replace(each.rank, place=place(each))) for each in seen)

@@ -95,7 +95,7 @@ def test_a_window_is_cut_to_the_second(run: Command, logs: Path) -> None:
         (("--since", "1h", "--until", "2h"), "--since 1h is not before --until 2h."),
         (("--since", "2999-01-01"), "--since 2999-01-01 is not before --until now."),
         (("--run", "a"), "--run needs --html FILE: the report of one run is a page."),
-        (("--run", "a", "--json"), "--run is the report of one run; --since, --until, --by, --prometheus and --json"),
+        (("--run", "a", "--json"), "--run is the report of one run; --since, --until, --by and --json"),
         (("--json", "--html", "-"), "--json and --html are two reports; give one of them."),
         (("--by", "usr"), "No session has the label 'usr'; expected host, run or device_kind, or a label: "),
         (("--by", "usr"), "the sessions have team and user. Did you mean user?"),

@@ -8,12 +8,11 @@ import os
 import pty
 import sys
 import threading
-import time
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from click.testing import Result
 from rich.console import Console
 from rich.progress import TextColumn
 
-from supervisor_core.cli import exporter, look, serving, stacks, text, verify
+from supervisor_core.cli import exporter, look, serving, text, verify
 from supervisor_core.cli.text import SHOW_AFTER_SECS, OnProgress, runs_bar
 from supervisor_core.events import EventsWriter
 from supervisor_core.training import supervise
@@ -182,23 +181,6 @@ def test_a_checkpoint_is_read_by_bytes(
     assert updates[0] == {"description": name, "completed": 0, "total": None}
     done = [update["completed"] for update in updates]
     assert done == sorted(done) and done[-1] == updates[-1]["total"] == (size or done[-1]) > 0
-
-
-def test_a_second_look_at_stacks(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it is waited for, the terminal shows that."""
-    shown: list[str] = []
-
-    @contextmanager
-    def recorded(first: TextColumn, *_: object) -> Iterator[None]:
-        shown.append(first.text_format)
-        yield
-        shown.append("gone")
-
-    monkeypatch.setattr(stacks, "progress_bar", recorded)
-    hands = SimpleNamespace(sleep=lambda secs: shown.append(f"{secs:.0f} s"), monotonic=time.monotonic)
-    monkeypatch.setattr(stacks, "time", hands)
-    assert run("stacks", "--json", "--again", "60s", os.getpid()).exit_code in (0, 1)
-    assert shown == ["reading stacks", "60 s", "gone"]
 
 
 def test_the_exporters_first_look(logs: Path, bars: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 
 import pytest
 
-from supervisor_core.cli import rank_stacks
 from supervisor_core.cli import stacks as command
 from supervisor_core.events.place import Place
 from supervisor_core.process.collectives import digest
@@ -177,8 +176,8 @@ def test_a_logdir_that_does_not_answer_is_not_waited_for(
         answers.wait(30.0)
         raise TimeoutError
 
-    monkeypatch.setattr(rank_stacks, "filesystem_for", hang)
-    monkeypatch.setattr(rank_stacks, "READ_SECS", 0.2)
+    monkeypatch.setattr(command, "filesystem_for", hang)
+    monkeypatch.setattr(command, "READ_SECS", 0.2)
     try:
         done = run("stacks", tmp_path / "run")
         assert done.exit_code == 0 and f"    {WAITS[-1]}" in done.stdout

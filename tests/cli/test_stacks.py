@@ -69,15 +69,13 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> list[OutsideStacks]:
 def test_threads_are_shown_with_what_the_kernel_says(
     run: Callable[..., Any], outside: list[OutsideStacks], session: StacksFile, tmp_path: Path
 ) -> None:
-    """The session's progress; the main thread first, the supervisor's own last; who holds the interpreter's lock; what
-    has moved; a thread in I/O by itself."""
+    """The session's progress; the main thread first, the supervisor's own last; who holds the interpreter's lock;
+    a thread in I/O by itself."""
     ids = {"MainThread": os.getpid(), "w": 100}
     ours = {"summary": SERVICE}
-    first = OutsideStacks(
-        stacks=ours | {"w": ("/x/a.py:1 f",), "MainThread": OWN}, threads=ids, holds_lock="MainThread"
-    )
-    outside += [first, OutsideStacks(stacks=ours | {"w": ("/x/a.py:2 f",), "MainThread": OWN}, threads=ids)]
-    done = run("stacks", "--again", "0.1", tmp_path)
+    stacks = ours | {"w": ("/x/a.py:1 f",), "MainThread": OWN}
+    outside += [OutsideStacks(stacks=stacks, threads=ids, holds_lock="MainThread")]
+    done = run("stacks", tmp_path)
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
     assert re.fullmatch(r"step 7, phase training: no progress for 864\d\d s \(hang timeout 6 s\)", lines.pop(1))
@@ -85,11 +83,11 @@ def test_threads_are_shown_with_what_the_kernel_says(
         f"Process {os.getpid()}, session s1, in {tmp_path / 'run'}",
         "MainThread holds the interpreter's lock.",
         "Stacks now, by py-spy; innermost line last:",
-        "  MainThread: sleeping, in the kernel's futex_wait, the same frames after 100ms",
+        "  MainThread: sleeping, in the kernel's futex_wait",
         *(f"    {line}" for line in OWN),
-        "  w: sleeping, other frames after 100ms",
+        "  w: sleeping",
         "    /x/a.py:1 f",
-        "  summary: the same frames after 100ms",
+        "  summary",
         *(f"    {line}" for line in SERVICE),
         "  thread 99 (io): waiting for I/O, cannot be interrupted, in the kernel's nfs_wait",
         "  other threads: 2 sleeping",
@@ -151,7 +149,7 @@ def test_json_has_all_of_it(run: Callable[..., Any], outside: list[OutsideStacks
     outside += [OutsideStacks(problem=PROBLEM)]
     done = run("stacks", "--json", os.getpid())
     assert done.exit_code == 1
-    [[process]] = json.loads(done.stdout)["looks"]
+    [process] = json.loads(done.stdout)["processes"]
     assert (process["pid"], process["session"], process["source"], process["threads"]) == (os.getpid(), "s1", None, [])
     assert process["problem"] == PROBLEM and process["step"] == 7
     assert process["hang_timeout_secs"] == 6.0 and process["progress_age_secs"] >= AGE_SECS

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from supervisor_core.run.fold.advice import LEAST_SAVING, MIN_FAILURES, Costs, cost_ratio, recommended_interval
 from supervisor_core.run.fold.goodput import GIVEN_UP_SECS
 from supervisor_core.run.judge.session_rows import SessionRow, session_rows
-from supervisor_core.run.model.run import AT_RISK, LIVE, PRODUCTIVE, WASTED, Advice, Run
+from supervisor_core.run.model.run import AT_RISK, PRODUCTIVE, WASTED, Advice, Run
 from supervisor_core.run.model.words import DAY_SECS
 
 SUSPECT_RUNS = 3
@@ -179,26 +179,13 @@ class CheckpointCosts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlertRoute:
-    """What a Prometheus says of the alerts of a fleet."""
-
-    rules: int
-    """Alert rules of this project that it evaluates."""
-    alertmanagers: int
-    """To which it sends."""
-    scraped: frozenset[str]
-    """Runs that it knows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Unwatched:
     """A run that seems to be unwatched."""
 
     run: str
     why: str
     """``no_telemetry``: it has written within a day, and no alert can say that it died. ``given_up``: it is lost or has
-    failed, and was not started again for a day, so its alert has ended. ``not_scraped``: it is live, and the Prometheus
-    that was asked does not know it."""
+    failed, and was not started again for a day, so its alert has ended."""
     since: float | None
     """When it ended, or wrote its last event."""
 
@@ -222,9 +209,6 @@ class FleetReport:
     """Those with failures, those with the most beyond the expected first."""
     costliest: tuple[RunCost, ...]
     checkpoints: CheckpointCosts
-    alert_rules: int | None
-    alertmanagers: int | None
-    """As in `AlertRoute`; None where no Prometheus was asked."""
     unwatched: tuple[Unwatched, ...]
 
 
@@ -235,7 +219,6 @@ def fleet_report(
     since: float | None = None,
     until: float | None = None,
     by: str | None = None,
-    route: AlertRoute | None = None,
 ) -> FleetReport:
     """Return what a fleet did in a window.
 
@@ -245,13 +228,12 @@ def fleet_report(
         since: begin of the window. Default: all that there is.
         until: its end. Default: now.
         by: what to group by as well: ``host``, ``run``, ``device_kind``, or the name of a label.
-        route: what a Prometheus says of the runs. Default: it was not asked.
 
     Example:
         >>> fleet_report([], now=1795222244.0).total.runs
         0
     """
-    fold = _FleetFold(by, route)
+    fold = _FleetFold(by)
     begin, end = -math.inf if since is None else since, math.inf if until is None else until
     for run in runs:
         fold.add(run, session_rows(run, begin, end), min(now, end))
@@ -261,8 +243,8 @@ def fleet_report(
 class _FleetFold:
     """Adds run after run; keeps sums, and a few facts of each run."""
 
-    def __init__(self, by: str | None, route: AlertRoute | None) -> None:
-        self._by, self._route = by, route
+    def __init__(self, by: str | None) -> None:
+        self._by = by
         self._total = Usage()
         self._groups: dict[str | None, Usage] = {}
         self._sizes: defaultdict[int, Usage] = defaultdict(Usage)
@@ -332,8 +314,6 @@ class _FleetFold:
             self._unwatched.append(Unwatched(run=run.name, why="no_telemetry", since=seen_at))
         elif run.state in ("lost", "failed") and ended_at is not None and now - ended_at > GIVEN_UP_SECS:
             self._unwatched.append(Unwatched(run=run.name, why="given_up", since=ended_at))
-        elif run.state in LIVE and self._route is not None and run.name not in self._route.scraped:
-            self._unwatched.append(Unwatched(run=run.name, why="not_scraped", since=rows[-1].started_at))
 
     def _key(self, row: SessionRow) -> str | None:
         if self._by in GROUPS:
@@ -369,8 +349,6 @@ class _FleetFold:
             hosts=tuple(host for host in hosts if host.failures),
             costliest=tuple(heapq.nlargest(LISTED, self._costs, key=lambda cost: cost.lost_device_secs)),
             checkpoints=self._checkpoints(),
-            alert_rules=None if self._route is None else self._route.rules,
-            alertmanagers=None if self._route is None else self._route.alertmanagers,
             unwatched=tuple(sorted(self._unwatched, key=lambda run: (run.why, -(run.since or 0.0), run.run))),
         )
 
