@@ -14,16 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core.run.fold.heartbeat_folds import natural_order
-from supervisor_core.run.judge.incidents import (
-    Sentence,
-    Stay,
-    incident_sentences,
-    planned_moments,
-    planned_sentences,
-    stays_of,
-)
-from supervisor_core.run.judge.run_incidents import LANE_KINDS, TROUBLE, Incident, incidents, lane_items
+from supervisor_core.run.judge.history import LANE_KINDS, TROUBLE, history, lane_items
 from supervisor_core.run.judge.run_json import plain
+from supervisor_core.run.judge.together import Happened, Sentence, Stay, sentences_of, stays_of
 from tb_plugin.http import HOST, LABEL, PREFIX
 from tb_plugin.run_data import RunView, View
 
@@ -123,7 +116,8 @@ def _shown(view: View) -> list[RunView]:
 
 
 def _lane(shown: RunView) -> Floats:
-    rows = [(LANE_KINDS.index(kind), since, until) for kind, since, until in lane_items(shown.run)]
+    past = [item.found for item in shown.once(_happened)]
+    rows = [(LANE_KINDS.index(kind), since, until) for kind, since, until in lane_items(shown.run, past)]
     return np.array(rows, np.float64).reshape(-1, 3)
 
 
@@ -160,34 +154,17 @@ def happened(view: View, since: float, until: float) -> dict[str, Any]:
     """Return what happened to all runs in a stretch of time, as ``incidents`` answers it."""
     shown = _shown(view)
     stays = [stay for run in shown for stay in run.once(_stays)]
-    found = incident_sentences((item for run in shown for item in _incidents(run, view.at)), stays, since, until)
-    planned = planned_sentences(((run.name, run.once(_planned)) for run in shown), since, until)
+    found = sentences_of((item for run in shown for item in run.once(_happened)), stays, since, until, view.at)
     first = sorted(found, key=lambda item: not item.is_group)[:MOST_SENTENCES]
-    return {
-        "v": 1,
-        "at": view.at,
-        "total": len(found) + len(planned),
-        "sentences": plain([_as_json(item) for item in (*first, *planned)]),
-    }
+    return {"v": 1, "at": view.at, "total": len(found), "sentences": plain([_as_json(item) for item in first])}
 
 
-def _incidents(shown: RunView, now: float) -> Sequence[Incident]:
-    """Return the incidents of a run; whether a run that is down is given up is a matter of the time."""
-    known = shown.once(_dated)
-    is_decided = all(item.until is not None or item.is_over for item in known)
-    return known if is_decided else shown.keep(_dated, incidents(shown.run, now, shown.name))
-
-
-def _dated(shown: RunView) -> Sequence[Incident]:
-    return incidents(shown.run, shown.run.last_event_at or 0.0, shown.name)
+def _happened(shown: RunView) -> Sequence[Happened]:
+    return [Happened(shown.name, item) for item in history(shown.run)]
 
 
 def _stays(shown: RunView) -> Sequence[Stay]:
     return stays_of(shown.run, shown.name)
-
-
-def _planned(shown: RunView) -> Sequence[tuple[str, float]]:
-    return planned_moments(shown.run)
 
 
 def _as_json(item: Sentence) -> dict[str, Any]:

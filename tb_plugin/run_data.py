@@ -60,11 +60,6 @@ class RunView:
         made: _T = self._made[make]
         return made
 
-    def keep(self, make: Callable[[RunView], _T], made: _T) -> _T:
-        """Have `once` return this from now on."""
-        self._made[make] = made
-        return made
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:

@@ -34,8 +34,8 @@ from supervisor_core.run.fold.segments import Segments
 from supervisor_core.run.fold.thinning import sampled
 from supervisor_core.run.judge.comparison import compared, differing
 from supervisor_core.run.judge.finding import KINDS, SEVERITIES, Finding
-from supervisor_core.run.judge.incidents import sentences
 from supervisor_core.run.judge.run_json import as_json
+from supervisor_core.run.judge.together import sentences
 from supervisor_core.run.model.run_names import known_as
 
 if TYPE_CHECKING:

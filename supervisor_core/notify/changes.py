@@ -161,7 +161,7 @@ class Changes:
         """Take what a run that is seen for the first time was before `since` as said."""
         watched, since = known.watched, self._since or 0.0
         keys = restart_keys(watched.run)
-        before = {key for key, started in restarts_of(watched.run, keys, since) if started.at < since}
+        before = {key for key, started in restarts_of(watched.run, keys) if started.at < since}
         known.restarts = frozenset(before)
         end = end_of(watched)
         if end is not None and (end[1] is None or end[1] < since):
@@ -172,7 +172,7 @@ class Changes:
         run = known.watched.run
         keys = restart_keys(run)
         new, known.restarts = keys - known.restarts, keys
-        for key, started in restarts_of(run, new, now):
+        for key, started in restarts_of(run, new):
             last = newest_session(run)
             if started.at < (self._since or 0.0) and (last is None or key != last.id or key == before):
                 continue  # an old file was found late
@@ -187,7 +187,7 @@ class Changes:
                 text=texts.restarted(started),
                 at=started.at,
                 session=_of_end(started),
-                step=None if started.incident is None else started.incident.step,
+                step=_step_of(started.end),
             )
 
     def _ends(self, name: str, known: KnownRun, now: float, *, is_last: bool) -> Iterator[Event]:
@@ -272,7 +272,7 @@ class Changes:
         at: float | None = None,
     ) -> Event:
         begun = item.since if item.since is not None and item.since <= now else min(holding.since, now)
-        host, step = item.evidence.get("host"), item.evidence.get("step")
+        host = item.evidence.get("host")
         return self._event(
             name,
             watched,
@@ -285,7 +285,7 @@ class Changes:
             at=begun if at is None else at,
             session=newest_session(watched.run),
             host=host if isinstance(host, str) else None,
-            step=step if isinstance(step, int) else None,
+            step=_step_of(item),
             action=item.action,
             alert=item.alert,
         )
@@ -362,6 +362,11 @@ def _is_read(watched: WatchedRun) -> bool:
     if watched.unreachable or any(file.unreadable for file in watched.files):
         return False
     return watched.problem is None or bool(watched.dropped)  # what is beyond a bound is a problem, and stays one
+
+
+def _step_of(found: Finding | None) -> int | None:
+    step = None if found is None else found.evidence.get("step")
+    return step if isinstance(step, int) else None
 
 
 def _key_of_end(watched: WatchedRun) -> str | None:

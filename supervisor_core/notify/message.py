@@ -12,7 +12,7 @@ from supervisor_core.base.clock import utc_text
 from supervisor_core.base.log import printable
 from supervisor_core.notify.event import Event, Topic
 from supervisor_core.run.judge.finding import Severity
-from supervisor_core.run.judge.incidents import LEAST_RUNS, named, place, time_span
+from supervisor_core.run.judge.together import LEAST_RUNS, named, place, time_span
 from supervisor_core.run.judge.wordings import WORDINGS, Wording
 
 PRIORITY: tuple[Topic, ...] = ("page", "warn", "end", "restart", "info")

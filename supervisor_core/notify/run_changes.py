@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.run.judge.counters import launches_without_session
 from supervisor_core.run.judge.finding import KINDS, Finding
-from supervisor_core.run.judge.run_incidents import ENDS, Incident, incidents
+from supervisor_core.run.judge.history import ENDS, history
 from supervisor_core.run.judge.state_findings import UNPLANNED, open_stall
 from supervisor_core.run.model.program_launch import final_launch
 from supervisor_core.run.model.run import Run, Session, Stall
@@ -260,7 +260,7 @@ class Started:
 
     at: float
     """By the reader's clock."""
-    incident: Incident | None
+    end: Finding | None
     """The end before; None of one that was planned."""
     session: Session | None
     """The new session; None of a launch that has none."""
@@ -269,7 +269,7 @@ class Started:
     @property
     def is_planned(self) -> bool:
         """Whether it had ended as planned, or was preempted."""
-        return self.incident is None or self.incident.kind == "signal"
+        return self.end is None or self.end.kind == "signal"
 
 
 def restart_keys(run: Run) -> frozenset[str]:
@@ -289,24 +289,21 @@ def _launches_again(run: Run) -> Iterator[tuple[str, float]]:
             yield launch.launch, starts[index]
 
 
-def restarts_of(run: Run, keys: frozenset[str], now: float) -> Iterator[tuple[str, Started]]:
+def restarts_of(run: Run, keys: frozenset[str]) -> Iterator[tuple[str, Started]]:
     """Yield the restarts of a run with these keys, by their keys.
 
     Args:
         run: the run.
         keys: of `restart_keys`.
-        now: the present wall time.
     """
     if not keys:
         return
     sessions = {item.id: item for item in run.sessions}
-    ends = {item.ended: item for item in incidents(run, now) if item.kind in ENDS}
+    ends = {item.evidence["ended"]: item for item in history(run) if item.kind in ENDS}
     ahead = run.clock_skew_secs or 0.0
     for restart in run.restarts:
         if restart.to_session in keys and restart.at is not None:
             end, before = ends.get(restart.from_session), sessions.get(restart.from_session)
-            if end is not None:
-                end = replace(end, step=restart.from_step if restart.from_step is not None else end.step)
             yield restart.to_session, Started(restart.at - ahead, end, sessions.get(restart.to_session), before)
     for launch, at in _launches_again(run):
         if launch in keys and launch in ends:

@@ -74,8 +74,8 @@ def _has_saved_since(run: Run, since: float | None) -> bool:
 
 def restarted(started: Started) -> str:
     """Return how the run had ended, and what its restart cost."""
-    if started.incident is not None:
-        return started.incident.change
+    if started.end is not None:
+        return started.end.text
     step = None if started.session is None else started.session.restored_step
     where = "" if step is None else f" at step {step:,}"
     how = None if started.before is None else _PLANNED.get(started.before.outcome)

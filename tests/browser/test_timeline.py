@@ -24,7 +24,7 @@ def test_the_outage_is_the_first_sentence(night: Any, tab: Callable[..., Any]) -
     first = shown.find(".happenings .together").first
     first.wait_for()
     assert "14 runs were lost within 39 s, all on gpu-7" in first.inner_text()
-    assert "1 is still down: sweep/lr=09" in first.inner_text()
+    assert "Still down: sweep/lr=09" in first.inner_text()
     assert shown.violations() == []
 
 
@@ -44,7 +44,7 @@ def test_a_stretch_is_dragged_over(night: Any, tab: Callable[..., Any]) -> None:
     shown.find(".together").first.wait_for()
     drag(shown)
     shown.find("h2", has_text="What happened from").wait_for()
-    shown.find("li", has_text="Saves of 6 runs").wait_for()
+    shown.find("li", has_text="6 runs began to fail to save").wait_for()
     assert shown.find("li", has_text="made no progress").count() == 0
     shown.page.wait_for_url(lambda url: "happened=" in url)
     shown.find("button", has_text="Whole period").click()

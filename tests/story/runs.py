@@ -205,7 +205,7 @@ def write_night(logdir: Path, now: float, healthy: int = 60) -> dict[str, float]
             logdir / "speech" / f"seed-{number}", now - 8 * 3600, placed={"labels": {"team": "speech"}},
             host=f"cpu-{number}", **sparse,
         )  # fmt: skip
-        run.train(storage + number * 20 - run.at).save("OSError: [Errno 5] Input/output error").train(1200)
+        run.train(storage + number * 10 - run.at).save("OSError: [Errno 5] Input/output error").train(1200)
         run.train(now - run.at)
     bad = Scripted(logdir / "speech" / "broken", now - 4 * 3600, host="cpu-9", **sparse).train(3600)
     bad.stop("error", error="ValueError: no such file: shard-7")

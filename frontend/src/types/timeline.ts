@@ -38,8 +38,7 @@ export interface TimelineHeader {
 export type TimelineAnswer = Columns<TimelineHeader>;
 
 export interface Happening {
-  /** null: what is only counted. */
-  at: number | null;
+  at: number;
   text: string;
   count: number;
   /** The first of them. */

@@ -48,13 +48,11 @@ export class Happenings {
         h(
           "li",
           { class: each.together && "together" },
-          each.at === null
-            ? h("span")
-            : h(
-                "button",
-                { class: "plain when", title: "Show this moment", onclick: () => this.show(each) },
-                formatMoment(each.at).slice(5, 16),
-              ),
+          h(
+            "button",
+            { class: "plain when", title: "Show this moment", onclick: () => this.show(each) },
+            formatMoment(each.at).slice(5, 16),
+          ),
           h("span", {}, each.text),
         ),
       ),
@@ -68,7 +66,7 @@ export class Happenings {
     if (!this.#shown) return "";
     const { answer, view, title } = this.#shown;
     const zone = zoneOf(view.hi);
-    const lines = answer.sentences.map(({ at, text }) => (at === null ? text : `${formatMoment(at)} ${text}`));
+    const lines = answer.sentences.map(({ at, text }) => `${formatMoment(at)} ${text}`);
     return [`${title} (times: ${zone})`, ...lines, this.#note.textContent ?? ""].filter(Boolean).join("\n");
   }
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from supervisor_core.events.notice_record import Severity as Severity
@@ -131,10 +131,12 @@ class Finding:
     """
 
     kind: str
-    """One of `KINDS`."""
+    """One of `KINDS`, or of the past (see `history`)."""
     severity: Severity = "info"
     since: float | None = None
     """Wall time since when it holds; None where that is unknown. No text holds an age: whoever shows it adds that."""
+    until: float | None = None
+    """Wall time until when it held; None while it lasts. See `supervisor_core.run.judge.history`."""
     text: str
     """One sentence or two: what is. It stays the same while nothing else happens."""
     cost: str | None = None
@@ -154,7 +156,21 @@ class Finding:
     @property
     def alert(self) -> str | None:
         """The alert whose entry in the runbook applies; None without one."""
-        return KINDS[self.kind].alert
+        kind = KINDS.get(self.kind)
+        return None if kind is None else kind.alert
+
+
+def by_reader(found: Finding, ahead: float) -> Finding:
+    """Return a finding with its times by the reader's clock.
+
+    Args:
+        found: by the clock of the run's machine.
+        ahead: seconds by which that clock is ahead of the reader's.
+    """
+    if not ahead:
+        return found
+    since, until = (None if at is None else at - ahead for at in (found.since, found.until))
+    return replace(found, since=since, until=until)
 
 
 def worst_first(found: Sequence[Finding]) -> tuple[Finding, ...]:

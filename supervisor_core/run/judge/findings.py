@@ -7,11 +7,10 @@ it fires only when something has been true for a while.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from supervisor_core.run.judge import part_findings, state_findings
-from supervisor_core.run.judge.finding import Finding, worst_first
+from supervisor_core.run.judge.finding import Finding, by_reader, worst_first
 from supervisor_core.run.judge.finding_subject import Subject
 from supervisor_core.run.model.run import RunState
 from supervisor_core.run.model.snapshot import WatchedRun
@@ -47,12 +46,7 @@ def findings(watched: WatchedRun, now: float, thresholds: Thresholds = DEFAULTS)
     about = Subject(watched, now + ahead, thresholds)
     if watched.copy_of is not None:
         return tuple(part_findings.copy(about))
-    return worst_first([_by_reader(found, ahead) for rule in _RULES for found in rule(about)])
-
-
-def _by_reader(found: Finding, ahead: float) -> Finding:
-    """Return a finding with its time by the reader's clock."""
-    return found if found.since is None or not ahead else replace(found, since=found.since - ahead)
+    return worst_first([by_reader(found, ahead) for rule in _RULES for found in rule(about)])
 
 
 Standing = Literal["needs_you", "fine", "over", "unknown"]

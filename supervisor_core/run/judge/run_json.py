@@ -28,6 +28,7 @@ from supervisor_core.run.model.snapshot import WatchedRun
 
 _LEFT_OUT: Mapping[type[Any], str] = {
     Checkpoint: "data_position",
+    Finding: "until",
     Goodput: "booked_secs lost_process_secs weight by_session",
     ProgramLaunch: "launch state host command progress_timeout_secs stall stderr seen_at",
     Run: "tag_values loss_finite loss_nonfinite_at rates speed dropped",

@@ -87,7 +87,7 @@ def _lost(about: Subject) -> Iterator[Finding]:
     if run.restarting:  # a second start would meet the first one's
         action = "wait: tb-supervisor is starting it again"
     hang = hang_at_end(run, last)
-    text += next_sentence(None if hang is None else say("lost/hung", how=_how(hang)))
+    text += next_sentence(None if hang is None else say("lost/hung", how=how_hung(hang)))
     text += next_sentence(run.verdict)
     yield found(
         "lost",
@@ -107,11 +107,11 @@ def hang_at_end(run: Run, session: Session) -> Stall | None:
     return stall if is_last and session.outcome == "lost" else None
 
 
-def _how(stall: Stall) -> str:
-    """Return how a session hung, as what follows a sentence's begin: why, and where."""
+def how_hung(stall: Stall, before: str = ": ") -> str:
+    """Return how a session hung, as what follows the begin of a sentence: why, and where."""
     why = "" if stall.blocked_since is None else f": {BLOCKED[0].lower()}{BLOCKED[1:]}"
     where = stall.verdict or stalled_at(stall)
-    return why if where is None else f"{why}{', ' if why else ': '}{where}"
+    return why if where is None else f"{why}{', ' if why else before}{where}"
 
 
 def _place(stall: Stall) -> dict[str, object]:
@@ -275,7 +275,7 @@ def ended_text(run: Run, restart: Restart) -> str:
     what = () if ended is None else (ended.error, ended.signal)
     hang = None if ended is None else hang_at_end(run, ended)
     if hang is not None:
-        return f"{BEFORE['lost']}; {say('lost/hung', how=_how(hang))}"
+        return f"{BEFORE['lost']}; {say('lost/hung', how=how_hung(hang))}"
     return BEFORE.get(restart.reason, "why it ended is not known") + "".join(f": {text}" for text in what if text)
 
 

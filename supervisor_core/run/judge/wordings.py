@@ -16,39 +16,32 @@ class Wording:
 
     text: str = ""
     """The finding."""
-    one: str = ""
-    """What happened to one run, or what one run did, before how long and where."""
+    past: str = ""
+    """What happened to one run, after its name: where and why follow."""
     ended: str = ""
-    """What follows that once it is over."""
+    """What follows that once the run went on."""
     lasts: str = ""
-    """What follows that while it lasts."""
+    """What follows that else."""
     several: str = ""
     """What several runs did, after their number."""
-    together: str = "{number} runs {several}"
-    """What several runs did at about the same time."""
     again: str = ""
     """What one run does once it is over."""
     several_again: str = ""
     """What several did once it was over."""
     still: str = ""
-    """What those are to which it lasts, after ``is`` or ``are``."""
+    """What those are to which it lasts."""
     launch: str = ""
     """What a launch does, in the words of its restarter."""
 
 
-_RESTARTED = "It was started again after {after}{step}{repeated}."
-REPEATED = "; {steps} done again"
-RESTARTED_BRIEFLY = "; restarted after {after}"
-REPEATED_BRIEFLY = ", {steps} recomputed"
-"""An end and its restart in one line, where `Wording.ended` has sentences."""
+_RESTARTED, _NOT_RESTARTED = "; restarted after {after}", "; not restarted"
+RECOMPUTED = ", {steps} recomputed"
 DOWN_AGAIN = "{run} went down {count} times within {span}"
-_DOWN = "It is still down."
-NOT_RESTARTED = "It was not started again."
-"""For `Wording.lasts`, of a run that has been given up."""
 
 WORDINGS: Mapping[str, Wording] = {
     "lost": Wording(
-        one="{run} was lost", ended=_RESTARTED, lasts=_DOWN, several="were lost", again="runs again",
+        past="lost", ended=_RESTARTED, lasts=_NOT_RESTARTED, several="were lost", still="still down",
+        again="runs again",
     ),
     "lost/gone": Wording(text="{who} is gone without a record of its end: it was killed, or it crashed."),
     "lost/silent": Wording(
@@ -57,29 +50,32 @@ WORDINGS: Mapping[str, Wording] = {
     "lost/hung": Wording(text="it had made no progress{how}"),
     "failed": Wording(
         text="The training has failed: {why}",
-        one="{run} failed", ended=_RESTARTED, lasts=_DOWN, several="failed", again="runs again",
+        past="failed", ended=_RESTARTED, lasts=_NOT_RESTARTED, several="failed", still="still down",
+        again="runs again",
     ),
     "failed/given_up": Wording(text=" tb-supervisor does not start it again: {why}"),
-    "oom": Wording(one="{run} was OOM-killed", ended=_RESTARTED, lasts=_DOWN, several="were OOM-killed"),
-    "hang": Wording(one="{run} hung and was killed", ended=_RESTARTED, lasts=_DOWN, several="hung and were killed"),
-    "signal": Wording(
-        one="{run} was stopped by a signal", ended=_RESTARTED, lasts=_DOWN, several="were stopped by a signal",
+    "oom": Wording(
+        past="OOM-killed", ended=_RESTARTED, lasts=_NOT_RESTARTED, several="were OOM-killed", still="still down",
     ),
-    "down": Wording(several="went down", several_again="were started again", still="still down"),
+    "hang": Wording(
+        past="hung and was killed", ended=_RESTARTED, lasts=_NOT_RESTARTED, several="hung and were killed",
+        still="still down",
+    ),
+    "signal": Wording(
+        past="stopped by a signal", ended=_RESTARTED, several="were stopped by a signal", still="still down",
+    ),
+    "down": Wording(several="went down", still="still down"),
     "stalled": Wording(
         text="No progress",
-        one="{run} made no progress", lasts="It still makes none.", several="stalled",
-        again="makes progress again", several_again="made progress again", still="still stalled",
+        past="made no progress", lasts="; none since", several="stalled", still="still stalled",
+        again="makes progress again", several_again="made progress again",
     ),
     "stalled/blocked": Wording(text="No progress: {blocked}, no thread can run Python"),
     "saves_failing": Wording(
         text="Checkpoints cannot be saved: {why}",
-        one="{saves} of {run} failed",
-        ended="The next good one came {after} after the first failure.",
-        lasts="No save has succeeded since.",
-        several="began to fail to save",
-        together="Saves of {number} runs began to fail",
-        again="saves again", several_again="saved again", still="still failing to save",
+        past="could not save ({saves} failed)", ended="; saved again after {after}", lasts="; none has succeeded since",
+        several="began to fail to save", still="still failing to save",
+        again="saves again", several_again="saved again",
         launch="cannot save: {count} saves in a row have failed: {why}",
     ),
     "saves_failing/cost": Wording(text="{count} saves have failed in a row."),
@@ -87,21 +83,17 @@ WORDINGS: Mapping[str, Wording] = {
         text="The training cannot write its events; what is shown of it may be old: {why}",
         again="writes events again", launch="cannot write events: {why}",
     ),
-    "silence": Wording(
-        one="{run} did not run", several="were halted", several_again="ran again", still="still halted",
-    ),
+    "silence": Wording(past="did not run", several="were halted"),
     "recovery_loop": Wording(
         text="TensorFlow's session was lost {count} times within {window}. Last: {why}"
     ),
     "recovery": Wording(
-        one="{run} lost TensorFlow's session", ended="It continued after {after}{repeated}.",
-        several="lost TensorFlow's session", several_again="continued", still="still lost",
+        past="lost TensorFlow's session", ended="; continued after {after}", several="lost TensorFlow's session",
     ),
     "loss_not_finite": Wording(
         text="The loss is NaN or infinite{since}.",
-        one="The loss of {run} is not finite",
-        together="The loss of {number} runs became NaN or infinite",
-        again="the loss is finite again", still="not finite since",
+        past="the loss is not finite", several="had a loss that became NaN or infinite",
+        again="the loss is finite again",
     ),
     "unreachable": Wording(
         text="The run's directory is gone or cannot be listed: {why}", again="its directory can be read again",
@@ -141,7 +133,7 @@ WORDINGS: Mapping[str, Wording] = {
     "completed": Wording(several="were completed"),
     "stopped": Wording(text="Stopped {by}.", several="were stopped"),
 }  # fmt: skip
-"""By the kind of finding or incident; ``KIND/CASE`` is what a finding of a kind says in one case."""
+"""By the kind of finding; ``KIND/CASE`` is what a finding of a kind says in one case."""
 
 
 BEFORE: Mapping[str, str] = {

@@ -12,7 +12,7 @@ from supervisor_core.metrics.page import run_status
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.judge.counters import failures, unplanned_ends
 from supervisor_core.run.judge.findings import findings
-from supervisor_core.run.judge.run_incidents import incidents
+from supervisor_core.run.judge.history import history
 from supervisor_core.run.model.run import Run
 from supervisor_core.run.model.snapshot import WatchedRun
 
@@ -250,7 +250,7 @@ def test_the_error_of_the_session_itself_says_most(trainer: Any, launches: Any, 
 
 
 def test_a_program_without_telemetry_fails_once(events_file: Any, launches: Any, run_of: RunOf) -> None:
-    """Its inferred session ends with its launch: one failure, one incident, by the launch's cause; also of the launch
+    """Its inferred session ends with its launch: one failure, one finding, by the launch's cause; also of the launch
     before, whose session nobody has seen end."""
     end = {"cause": "error", "exit_code": 1, "error": "KeyError at a.py:3 in f", "host": "node-1"}
     files = [
@@ -260,8 +260,8 @@ def test_a_program_without_telemetry_fails_once(events_file: Any, launches: Any,
     run = run_of(*files, launches((T0, 33.0, {**end, "action": "restart"}), (T0 + 40.0, 33.0, end)), now=T0 + 80.0)
     assert [session.inferred for session in run.sessions] == [True, True]
     assert failures(run, T0 + 80.0) == {("node-1", "error"): 2}
-    found = [(item.kind, item.ended, item.step) for item in incidents(run, T0 + 80.0)]
-    assert found == [("error", "l1", 29), ("error", "l2", 29)]
+    found = [(item.kind, item.evidence["ended"], item.evidence["step"]) for item in history(run)]
+    assert found == [("failed", "l1", 29), ("failed", "l2", 29)]
     assert unplanned_ends(run) == ["error", "error"]
     by_hand = run_of(files[0], launches((T0 + 40.0, 33.0, end)), now=T0 + 80.0)  # and then under a restarter
     assert (failures(by_hand, T0 + 80.0), unplanned_ends(by_hand)) == ({("node-1", "error"): 1}, [None])
@@ -289,5 +289,5 @@ def test_a_file_that_a_later_launch_goes_on_with(
     }
     run = run_of(whole, launches((T0, 40.0, failed), (T0 + 45.0, 50.0, second)), now=now)
     assert (failures(run, now)["node-1", "error"], unplanned_ends(run)) == (1, [None])
-    found = [(item.kind, item.ended, item.step) for item in incidents(run, now) if item.kind == "error"]
-    assert found == [("error", "l1", None)]
+    (found,) = [item for item in history(run) if item.kind == "failed"]
+    assert found.evidence["ended"] == "l1" and "step" not in found.evidence
