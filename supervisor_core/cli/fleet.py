@@ -13,7 +13,6 @@ from rich.text import Text
 
 from supervisor_core.base.log import policy_digest, printable
 from supervisor_core.cli.text import SHOWN_ROWS, UNBOUNDED, Output, moment
-from supervisor_core.run.fold.goodput import GIVEN_UP_SECS
 from supervisor_core.run.judge.fleet_report import SUSPECT_FACTOR, SUSPECT_RUNS, FleetReport, Usage
 from supervisor_core.run.model.words import UNKNOWN, count, counted, duration, listed, share
 
@@ -33,11 +32,6 @@ CAUSES: Mapping[str, tuple[str, str]] = {
 
 _LEAST_SECS = 1.0
 """Device seconds of a cause that is shown."""
-
-_WHY = {
-    "no_telemetry": "no telemetry: no alert can say that it died",
-    "given_up": f"lost or failed, and not started again for {duration(GIVEN_UP_SECS)}: its alert has ended",
-}
 
 Row = TypeVar("Row")
 
@@ -69,8 +63,6 @@ def sections(report: FleetReport, most_rows: int) -> list[Section]:
         _failures(report),
         _hosts(report, most_rows),
         _costliest(report, most_rows),
-        _checkpoints(report, most_rows),
-        _unwatched(report, most_rows),
     ]
     return [section for section in made if section.rows or section.sentences]
 
@@ -133,8 +125,8 @@ def _groups(report: FleetReport, most_rows: int) -> Section:
             "goodput": lambda usage: share(usage.goodput),
             "hours lost": lambda usage: hours(usage.lost_device_secs),
             "mostly": _mostly,
-            "failures": lambda usage: count(usage.failures.failures),
-            "MTTF": lambda usage: duration(usage.failures.mttf_secs),
+            "failures": lambda usage: count(usage.failures),
+            "MTTF": lambda usage: duration(usage.mttf_secs),
         },
         texts=(report.by or "", "mostly"),
         most_rows=most_rows,
@@ -142,29 +134,17 @@ def _groups(report: FleetReport, most_rows: int) -> Section:
 
 
 def _failures(report: FleetReport) -> Section:
-    every = report.total.failures
-    if not every.alive_secs:
+    total = report.total
+    if not total.alive_secs:
         return Section("Failures")
-    reasons = listed([f"{number:,} {reason}" for reason, number in every.by_reason.items()])
-    rows = [("all", report.total.runs, every)]
-    if len(report.sizes) > 1:
-        rows += [(_size(size.devices_low, size.devices_high), size.runs, size.failures) for size in report.sizes]
-    return _section(
+    reasons = listed([f"{number:,} {reason}" for reason, number in total.by_reason.items()])
+    mttf, often = duration(total.mttf_secs), _three_digits(total.per_1000_device_days)
+    return Section(
         "Failures",
-        rows,
-        {
-            "devices": lambda row: row[0],
-            "runs": lambda row: count(row[1]),
-            "failures": lambda row: count(row[2].failures),
-            "hours run": lambda row: hours(row[2].alive_secs),
-            "MTTF": lambda row: duration(row[2].mttf_secs),
-            "per 1,000 device days": lambda row: _three_digits(row[2].per_1000_device_days),
-        },
-        said=(
-            f"{counted(every.failures, 'unplanned end')}{f': {reasons}' if reasons else ''}.",
-            "MTTF is the time that runs ran, divided by their failures.",
+        (
+            f"{counted(total.failures, 'unplanned end')}{f': {reasons}' if reasons else ''}.",
+            f"MTTF, the time that runs ran divided by their failures: {mttf}; {often} per 1,000 device days.",
         ),
-        texts=("devices",),
     )
 
 
@@ -200,63 +180,14 @@ def _costliest(report: FleetReport, most_rows: int) -> Section:
         "The costliest runs",
         report.costliest,
         {
-            "run": lambda cost: cost.run,
-            "user": lambda cost: cost.labels.get("user", UNKNOWN),
-            "devices": lambda cost: count(cost.devices),
-            "device hours": lambda cost: hours(cost.device_secs),
-            "hours lost": lambda cost: hours(cost.lost_device_secs),
-            "goodput": lambda cost: share(cost.goodput),
-            "mostly": lambda cost: cause_name(cost.cause),
-            "failures": lambda cost: count(cost.failures),
+            "run": lambda usage: usage.key or "",
+            "device hours": lambda usage: hours(usage.device_secs),
+            "hours lost": lambda usage: hours(usage.lost_device_secs),
+            "goodput": lambda usage: share(usage.goodput),
+            "mostly": _mostly,
+            "failures": lambda usage: count(usage.failures),
         },
-        texts=("run", "user", "mostly"),
-        most_rows=most_rows,
-    )
-
-
-def _checkpoints(report: FleetReport, most_rows: int) -> Section:
-    found = report.checkpoints
-    if not report.total.device_secs:
-        return Section("Checkpoints")
-    saving, repeating = found.save_device_secs, found.recomputed_device_secs
-    said = [
-        f"Training waited {hours(saving)} device hours for saves, and repeated steps for {hours(repeating)}: "
-        f"{share((saving + repeating) / report.total.device_secs)} in all."
-    ]
-    if found.runs:
-        said.append(
-            f"Both are expected to cost {hours(found.present_device_secs)} device hours at the present intervals of "
-            f"{counted(found.runs, 'run')}, and {hours(found.recommended_device_secs)} at the recommended ones."
-        )
-    return _section(
-        "Checkpoints",
-        found.worst,
-        {
-            "run": lambda cost: cost.run,
-            "saves every": lambda cost: duration(cost.present_interval_secs),
-            "recommended": lambda cost: duration(cost.recommended_interval_secs),
-            "a save blocks": lambda cost: duration(cost.save_cost_secs),
-            "fails every": lambda cost: duration(cost.mtbf_secs) + (" (its size)" if cost.is_pooled else ""),
-            "costs now": lambda cost: share(cost.present_cost_ratio),
-            "then": lambda cost: share(cost.recommended_cost_ratio),
-            "device hours less": lambda cost: hours(cost.avoidable_device_secs),
-        },
-        said=said,
-        texts=("run",),
-        most_rows=most_rows,
-    )
-
-
-def _unwatched(report: FleetReport, most_rows: int) -> Section:
-    return _section(
-        "Unwatched runs",
-        report.unwatched,
-        {
-            "run": lambda run: run.run,
-            "since": lambda run: moment(run.since),
-            "why": lambda run: _WHY[run.why],
-        },
-        texts=("run", "since", "why"),
+        texts=("run", "mostly"),
         most_rows=most_rows,
     )
 
@@ -292,10 +223,6 @@ def cause_name(cause: str) -> str:
 def _mostly(usage: Usage) -> str:
     lost = {bucket: secs for bucket, secs in usage.secs.items() if bucket != "productive" and secs > 0}
     return cause_name(max(lost, key=lost.__getitem__)) if lost else UNKNOWN
-
-
-def _size(low: int, high: int) -> str:
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _three_digits(value: float | None) -> str:
@@ -395,10 +322,9 @@ _FORMULAS = (
         "Productive device hours divided by all of the runs' wall time: the effective training time ratio, ETTR.",
     ),
     ("Device hours", "Wall time of a run times its devices; where their number is unknown, times its processes."),
-    ("MTTF", "Time in which runs of a size ran, divided by their failures."),
+    ("MTTF", "Time in which runs ran, divided by their failures."),
     ("Failures", "Sessions that were lost or ended by an error. A loop of crashes without a step counts once."),
     ("Expected failures", "Those of all runs of a size, times the host's share of the hours of that size."),
-    ("Recommended interval", "The square root of 2 C M: C is what a save blocks, M the mean time between failures."),
 )
 _SOURCES = (
     ("https://arxiv.org/abs/2410.21680", "arXiv 2410.21680", "Kokolis et al.: ETTR, MTTF by the size of a job"),

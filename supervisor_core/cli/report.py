@@ -99,7 +99,7 @@ def report(
     as_json: bool,
     target: str | None,
 ) -> None:
-    """Report where the time of all runs went: goodput, device hours lost by cause, failures, hosts, checkpoints.
+    """Report where the time of all runs went: goodput, device hours lost by cause, failures, hosts.
 
     With --run, or with --html and nothing else where there is one run, it is the report of that run instead: what the
     TensorBoard tab shows of it now, findings, timeline, tables, stacks and curves, as one HTML file.

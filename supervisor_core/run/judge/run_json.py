@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.run.judge.finding import Finding
-from supervisor_core.run.judge.fleet_report import Failures, Usage
+from supervisor_core.run.judge.fleet_report import Usage
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.program_launch import ProgramLaunch
 from supervisor_core.run.model.run import (
@@ -50,8 +50,13 @@ _RENAMED: Mapping[type[Any], Mapping[str, str]] = {
     WorkerSpan: {"started_at": "process_started"},
 }
 _ADDED: Mapping[type[Any], Mapping[str, str]] = {
-    Failures: {name: name for name in ("failures", "mttf_secs", "per_1000_device_days")},
-    Usage: {name: name for name in ("device_secs", "lost_device_secs", "goodput")},
+    Usage: {
+        name: name
+        for name in (
+            *("device_secs", "lost_device_secs", "goodput"),
+            *("failures", "mttf_secs", "per_1000_device_days"),
+        )
+    },
     Checkpoint: {"ok": "ok", "status": "status"},
     Finding: {"sentence": "sentence", "alert": "alert"},
     ProgramLaunch: {"text": "text"},
