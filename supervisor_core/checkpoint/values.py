@@ -1,14 +1,11 @@
-"""What the numbers in a checkpoint are: `values_of`. Our arrays and TensorFlow's bundles are read a block at a time.
+"""What the numbers in a checkpoint are: `values_of`, of TensorFlow's bundles and of files of safetensors.
 
-What PyTorch has pickled is read by PyTorch's restricted reader, after `contents` has looked at it, and only if the
-checkpoint is this user's own: whoever may replace a file in between could have anything read. The arrays of Orbax are
-not read. A file that is reached by a symbolic link is not read. What is read was not compared with checksums:
-`supervisor_core.cli.verify` does that.
+Read a block at a time. What PyTorch has pickled, and Orbax's arrays, are not read. A file that is reached by a symbolic
+link is not read. What is read was not compared with checksums: `supervisor_core.cli.verify` does that.
 """
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import re
@@ -18,13 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
-from supervisor_core.base.install import pip_install
-from supervisor_core.checkpoint import bundle, contents, jax_files, safetensors_file, shard_metadata
+from supervisor_core.checkpoint import bundle, jax_files, safetensors_file
 from supervisor_core.checkpoint.bundle import Progress
 from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.table import Meter
-from supervisor_core.checkpoint.tree_file import read_structure
+from supervisor_core.checkpoint.tree_file import STRUCTURE, Reference, read_structure
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import local_path
 
@@ -75,7 +71,7 @@ class CheckpointValues:
 
     path: str
     tensors: tuple[TensorValues, ...]
-    """In the order of the state tree; by name if there is none."""
+    """By name."""
 
     @property
     def has_nan(self) -> bool:
@@ -133,53 +129,31 @@ def values_of(
 
     Raises:
         DamagedCheckpointError: if its files are not what they should be; says which and why.
-        UnreadableCheckpointError: if it cannot be read here: refused by the file system, of another user, or its
-            framework is missing.
+        UnreadableCheckpointError: if the file system refuses it, or its numbers are in no file that is read here.
     """
     name = os.fspath(path)
     local = local_path(name)
-    if local is None or not os.path.isdir(local):
-        return CheckpointValues(path=name, tensors=_by_name(_summed(name, _of_bundle(name, filesystem, on_progress))))
-    manifest = read_manifest(local)
-    files = SealedFiles(local, manifest)
-    contents.check(files, manifest.format, trust=True)
-    meter = Meter(on_progress, manifest.bytes)
-    if manifest.format == contents.TRANSFORMERS:
-        return CheckpointValues(path=name, tensors=_by_name(_summed(local, _of_trainer(files, meter))))
-    order: list[str] = []
-    structure = read_structure(files)
-    structure.build(lambda _, name: order.append(jax_files.shared_path(name)))
-    places = {name: place for place, name in enumerate(order)}
-    found = _summed(local, _of_tree(files, structure.names, meter))
-    return CheckpointValues(
-        path=name, tensors=tuple(sorted(found, key=lambda tensor: places.get(tensor.name, len(places))))
-    )
-
-
-def _by_name(tensors: list[TensorValues]) -> tuple[TensorValues, ...]:
-    """Return tensors by name, ``layer2`` before ``layer10``."""
-
-    def parts(tensor: TensorValues) -> list[tuple[int, str]]:
-        found = re.split(r"(\d+)", tensor.name)
-        return [(int(part), "") if part.isdecimal() and len(part) < 19 else (-1, part) for part in found]
-
-    return tuple(sorted(tensors, key=parts))
-
-
-def _summed(where: str, tensors: Iterator[_Stored]) -> list[TensorValues]:
-    """Return the values of tensors, each put together from its parts."""
+    is_bundle = local is None or not os.path.isdir(local)
+    tensors = _of_bundle(name, filesystem, on_progress) if is_bundle else _of_sealed(local or name, on_progress)
     found: dict[str, tuple[_Stored, _Sums]] = {}
     for part in tensors:
         if len(part.name) > MAX_NAME:
             raise DamagedCheckpointError(
-                f"{where}: the name of a tensor, {part.name!r:.80}, is longer than {MAX_NAME:,} characters"
+                f"{name}: the name of a tensor, {part.name!r:.80}, is longer than {MAX_NAME:,} characters"
             )
         _, sums = found.setdefault(part.name, (part, _Sums()))
         if len(found) > MAX_TENSORS:
-            raise DamagedCheckpointError(f"{where}: it has more than {MAX_TENSORS:,} tensors")
+            raise DamagedCheckpointError(f"{name}: it has more than {MAX_TENSORS:,} tensors")
         for block in part.blocks:
             sums.add(block)
-    return [sums.values(tensor) for tensor, sums in found.values()]
+    by_name = sorted(found, key=_name_order)
+    return CheckpointValues(path=name, tensors=tuple(found[each][1].values(found[each][0]) for each in by_name))
+
+
+def _name_order(name: str) -> list[tuple[int, str]]:
+    """Return the sort key of a name: ``layer2`` comes before ``layer10``."""
+    found = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() and len(part) < 19 else (-1, part) for part in found]
 
 
 class _Sums:
@@ -266,52 +240,34 @@ def _of_bundle(prefix: str, filesystem: Filesystem | None, on_progress: Progress
             yield _Stored(label, entry.dtype, whole.get(label, entry.shape), blocks())
 
 
-def _of_tree(files: SealedFiles, names: dict[str, set[str]], meter: Meter) -> Iterator[_Stored]:
-    for kind, wanted in names.items():
-        if kind in ("numpy", "torch"):
-            yield from _of_safetensors(files, contents.NUMPY if kind == "numpy" else contents.TORCH, "", meter)
-        elif kind == "shards":
-            yield from _of_shards(files, wanted, meter)
-        elif kind == "sharded":
-            pieces = jax_files.files_of(files, wanted)
-            known = {piece.name: piece for parts in pieces.values() for piece, _ in parts}
-            for file in files.below(jax_files.FOLDER):
-                for array, start in _arrays(files, file):
-                    piece = known[array.name]
-                    blocks = _blocks(files, file, start, array.bytes, piece.dtype, meter)
-                    yield _Stored(piece.path, piece.dtype, piece.whole, blocks)
-        elif kind == "lightning":
-            yield from _of_torch_file(files, contents.LIGHTNING, "", meter)
-        else:
-            raise UnreadableCheckpointError(
-                f"{files.path(contents.ORBAX)}: the values of JAX's arrays are not read. Restore them with Orbax to "
-                "look at them."
-            )
+def _of_sealed(directory: str, on_progress: Progress | None) -> Iterator[_Stored]:
+    files = SealedFiles(directory, read_manifest(directory))
+    meter = Meter(on_progress, files.manifest.bytes)
+    names = [file.path for file in files.manifest.files]
+    arrays = [name for name in names if name.endswith(".safetensors")]
+    tree = read_structure(files) if STRUCTURE in names else None
+    if not arrays and (tree is None or tree.names):
+        raise UnreadableCheckpointError(
+            f"{directory}: its numbers are not read, they are in no file of safetensors. Load it with its framework."
+        )
+    for name in arrays:
+        yield from _of_safetensors(files, name, meter)
+    if tree is not None:
+        yield from _of_python(tree.tree, "")
 
 
-def _of_trainer(files: SealedFiles, meter: Meter) -> Iterator[_Stored]:
-    """Yield the tensors of a Trainer's checkpoint; the names of weights begin with ``model``, in however many files
-    they are."""
-    for name in (file.path for file in files.manifest.files):
-        if not (contents.TRAINER_PICKLES.fullmatch(name) or contents.TRAINER_WEIGHTS.fullmatch(name)):
-            continue
-        head = "model/" if re.fullmatch(r"(model|pytorch_model)(-\d+-of-\d+)?\.(safetensors|bin)", name) else f"{name}/"
-        read = _of_safetensors if name.endswith(".safetensors") else _of_torch_file
-        yield from read(files, name, head, meter)
-
-
-def _of_safetensors(files: SealedFiles, name: str, head: str, meter: Meter) -> Iterator[_Stored]:
-    for array, start in _arrays(files, name):
-        dtype = safetensors_file.DTYPES[array.dtype]
-        yield _Stored(head + array.name, dtype, array.shape, _blocks(files, name, start, array.bytes, dtype, meter))
-
-
-def _arrays(files: SealedFiles, name: str) -> Iterator[tuple[safetensors_file.Array, int]]:
-    """Yield the arrays in a file of safetensors, each with the byte of its first number."""
+def _of_safetensors(files: SealedFiles, name: str, meter: Meter) -> Iterator[_Stored]:
+    """Yield the arrays in a file; of JAX's sharded ones the pieces in it."""
     arrays = safetensors_file.arrays(files, name)
     start = files.size(name) - sum(array.bytes for array in arrays)
     for array in arrays:
-        yield array, start
+        label, dtype, shape = array.name, safetensors_file.DTYPES[array.dtype], array.shape
+        if name.startswith(f"{jax_files.FOLDER}/"):
+            try:
+                label, _, _, shape, dtype = jax_files.piece_of(label)
+            except ValueError as error:
+                raise DamagedCheckpointError(f"{files.path(name)}: {error}") from error
+        yield _Stored(label, dtype, shape, _blocks(files, name, start, array.bytes, dtype, meter))
         start += array.bytes
 
 
@@ -326,63 +282,14 @@ def _blocks(files: SealedFiles, name: str, start: int, size: int, dtype: str, me
             yield _decoded(dtype, data)
 
 
-def _of_shards(files: SealedFiles, names: set[str], meter: Meter) -> Iterator[_Stored]:
-    """Yield the parts of tensors that `torch.distributed.checkpoint` has written, each a file of ``torch.save``."""
-    tensors = contents.read_shards(files, names)
-    torch = _require_torch(files, files.path(shard_metadata.FOLDER))
-    for name, tensor in tensors.items():
-        for part in tensor.parts:
-            with files.open(f"{shard_metadata.FOLDER}/{part.file}") as file:
-                data = file.read_at(part.start, part.length)
-            meter.add(part.length)
-            found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-            yield _Stored(name, tensor.dtype.removeprefix("torch."), tensor.size, _of_torch(torch, found))
+def _of_python(value: Any, path: str) -> Iterator[_Stored]:
+    """Yield the floats in a state tree; a list of them is one tensor."""
+    import numpy as np
 
-
-def _of_torch_file(files: SealedFiles, name: str, head: str, meter: Meter) -> Iterator[_Stored]:
-    """Yield the tensors in a file of ``torch.save``, by the keys that lead to each."""
-    path = files.path(name)
-    torch = _require_torch(files, path)
-    if contents.vet(files, name, contents.LIGHTNING_CLASSES, may_write=False) is None:
-        raise UnreadableCheckpointError(f"{path}: its values are not read: that may run code that is in the file")
-    try:
-        with contents.safe_classes():
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:
-        raise UnreadableCheckpointError(f"{path}: PyTorch does not read its values: {error}") from error
-    for place, tensor in _leaves(content, head.rstrip("/")):
-        if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            yield _Stored(place, dtype, tuple(tensor.shape), _of_torch(torch, tensor))
-    meter.add(files.size(name))
-
-
-def _require_torch(files: SealedFiles, path: str) -> Any:
-    """Return the package ``torch``, for a checkpoint of this user's."""
-    if not contents.is_own(files, may_write=False):
-        raise UnreadableCheckpointError(f"{path}: its values are read by PyTorch, and only in a checkpoint of your own")
-    try:
-        import torch
-    except ImportError as error:
-        raise UnreadableCheckpointError(
-            f"{path}: its values are read by PyTorch, which is not installed here: {pip_install('torch')}"
-        ) from error
-    return torch
-
-
-def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, (dict, list, tuple)):
+    is_list = isinstance(value, (list, tuple)) and value and all(type(item) is float for item in value)
+    if type(value) is float or is_list:
+        numbers = np.array(value, np.float64)
+        yield _Stored(path, "float64", numbers.shape, [numbers.reshape(-1)])
+    elif isinstance(value, (dict, list, tuple)) and not isinstance(value, Reference):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _leaves(item, f"{path}/{key}" if path else str(key))
-    else:
-        yield path, value
-
-
-def _of_torch(torch: Any, tensor: Any) -> Iterator[Numbers | None]:
-    flat = tensor.detach().reshape(-1)
-    for part in flat.split(_BLOCK_BYTES // max(1, flat.element_size())):
-        if part.is_complex():
-            part = torch.view_as_real(part).reshape(-1)
-        elif str(part.dtype).removeprefix("torch.") not in _NUMBERS:
-            part = part.float()
-        yield part.numpy()
+            yield from _of_python(item, f"{path}/{key}" if path else str(key))
