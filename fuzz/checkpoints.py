@@ -1,8 +1,7 @@
-"""Checkpoint files: the table that an index is, whole checkpoints of both formats, the state file.
+"""Checkpoint files: the table that an index is, whole checkpoints, the state file.
 
-Byte 0 of an input to `check_table` and `check_bundle` is made of bits: 1, the checksums of the table's blocks are put
-right, since no fuzzer guesses those; 2 (a bundle), the input is one file of the older format. Else two bytes follow in
-a bundle's input, the length of its index; the rest is its data file.
+Byte 0 of an input to `check_table` and `check_bundle`: 1, the checksums of the table's blocks are put right, since no
+fuzzer guesses those. In a bundle's input two bytes follow, the length of its index; the rest is its data file.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import os
 import struct
 import tempfile
 from dataclasses import replace
-from itertools import pairwise
 from types import TracebackType
 from typing import cast
 
@@ -27,11 +25,11 @@ from supervisor_core.checkpoint.state_file import SaveId, format_state, read_sta
 from supervisor_core.checkpoint.table import FOOTER_BYTES, MAGIC, Table
 from supervisor_core.storage.filesystem import Filesystem
 
-_MENDED, _LEGACY = 1, 2
+_MENDED = 1
 
 
 def check_table(data: bytes) -> None:
-    """Read a table, check it, find something in it, and write it again."""
+    """Read a table, and write it again."""
     file = mended(data[1:]) if data[:1] and data[0] & _MENDED else data[1:]
     reader = MemoryReader(file)
     try:
@@ -39,12 +37,6 @@ def check_table(data: bytes) -> None:
     except DamagedCheckpointError:
         entries = None
     assert reader.fetched <= 3 * len(file) + FOOTER_BYTES, f"{reader.fetched:,} bytes were read of {len(file):,}"
-    try:
-        table = Table(MemoryReader(file), "model.index")
-        table.check()
-        table.find(b"global_step")
-    except DamagedCheckpointError:
-        assert entries is None or not _is_sorted(entries), "entries can be read of a table that does not verify"
     if entries is not None:
         written = encode_table(entries)
         assert list(Table(MemoryReader(written), "model.index").entries()) == entries
@@ -54,17 +46,12 @@ def check_bundle(data: bytes) -> None:
     """Verify a checkpoint with its data and without."""
     flags = data[0] if data else 0
     prefix = os.path.join(_directory(), "model.ckpt-5")
-    if flags & _LEGACY:
-        _write(prefix, mended(data[1:]) if flags & _MENDED else data[1:])
-        _write(f"{prefix}.index", None)
-    else:
-        length = int.from_bytes(data[1:3], "little")
-        index = data[3 : 3 + length]
-        _write(prefix, None)
-        _write(f"{prefix}.index", mended(index) if flags & _MENDED else index)
-        _write(f"{prefix}.data-00000-of-00001", data[3 + length :])
-        with contextlib.suppress(DamagedCheckpointError):
-            read_index(prefix)
+    length = int.from_bytes(data[1:3], "little")
+    index = data[3 : 3 + length]
+    _write(f"{prefix}.index", mended(index) if flags & _MENDED else index)
+    _write(f"{prefix}.data-00000-of-00001", data[3 + length :])
+    with contextlib.suppress(DamagedCheckpointError):
+        read_index(prefix)
     try:
         without = verify(prefix, data=False)
     except DamagedCheckpointError:
@@ -73,7 +60,7 @@ def check_bundle(data: bytes) -> None:
         whole = verify(prefix)
     except DamagedCheckpointError:
         return
-    assert whole == without or flags & _LEGACY, f"{whole} is not {without}"
+    assert whole == without, f"{whole} is not {without}"
 
 
 def check_state(data: bytes) -> None:
@@ -128,10 +115,6 @@ def _mend(out: bytearray, offset: int, size: int) -> None:
         struct.pack_into("<I", out, offset + size + 1, mask(crc))
 
 
-def _is_sorted(entries: list[tuple[bytes, bytes]]) -> bool:
-    return all(one[0] < other[0] for one, other in pairwise(entries))
-
-
 class MemoryReader:
     """A file in memory, which counts what is read of it."""
 
@@ -174,10 +157,6 @@ def _directory() -> str:
     return folder.name
 
 
-def _write(path: str, data: bytes | None) -> None:
-    if data is None:
-        if os.path.exists(path):
-            os.unlink(path)
-        return
+def _write(path: str, data: bytes) -> None:
     with open(path, "wb") as file:
         file.write(data)

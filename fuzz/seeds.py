@@ -134,7 +134,7 @@ def of_table() -> Seeds:
 
 
 def of_bundle() -> Seeds:
-    """Checkpoints of each kind of tensor, in both byte orders, and of the older format."""
+    """Checkpoints of each kind of tensor, in both byte orders."""
     writer = tests_module("checkpoint/bundle_writer.py")
     numbers = {"w": writer.floats(20), "global_step": writer.step(5)}
     texts = {
@@ -148,7 +148,6 @@ def of_bundle() -> Seeds:
             index = Path(folder, "m.index").read_bytes()
             data = Path(folder, "m.data-00000-of-00001").read_bytes()
         yield name, MENDED + struct.pack("<H", len(index)) + index + data
-    yield "older", b"\3" + _written(lambda path: writer.write_legacy(path, 5))
 
 
 def _written(write: Callable[[Path], None]) -> bytes:

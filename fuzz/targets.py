@@ -72,7 +72,7 @@ TARGETS = {
         ),
         Target(
             name="bundle",
-            reads="checkpoint (index and data; the older format)",
+            reads="checkpoint (index and data)",
             promise="`DamagedCheckpointError` only; verifying with and without data gives the same step",
             module="fuzz.checkpoints",
             max_bytes=8 << 10,

@@ -14,11 +14,7 @@ tensorflow's ``core/util/tensor_bundle``):
         variant   for each: varint length, that many bytes, 4 bytes. CRC32C of the length as uint64, the bytes, and the
                   4 bytes, running on from one to the next; the 4 bytes are the masked CRC32C up to there
 
-A prefix without an ``.index`` may be a checkpoint of the older format (``SaverDef.V1``; tensorflow's
-``core/util/tensor_slice_writer.cc`` and ``saved_tensor_slice.proto``): each file is one table, which holds names and
-values alike. Key "" holds the names, types and shapes; every other key is a slice: byte 0, the tensor's name (with 00
-as 00 ff, ff as ff 00), 00 01, extent. An unsharded one is a file of the prefix's very name. A sharded one is recorded
-with question marks, ``model.ckpt-5-?????-of-00002``, for ``model.ckpt-5-00000-of-00002`` and its fellows.
+TensorFlow's older format (``SaverDef.V1``: files without ``.index``) is not read.
 """
 
 from __future__ import annotations
@@ -31,12 +27,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 from supervisor_core.base import checksum
 from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.checkpoint.manifest import Holes, Manifest
-from supervisor_core.checkpoint.names import SHARDED
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import CHUNK_BYTES, Meter, Table, crc_of, unmask
 from supervisor_core.storage.filesystem import Filesystem, Reader
@@ -47,8 +41,6 @@ GLOBAL_STEP = "global_step"
 """The name under which tensorflow's savers store the step."""
 
 _INTEGERS = (("int32", 4), ("int64", 8))
-_MAX_SLICES_BYTES = 4 << 20
-"""Limit of the older format's entry with the names and types of all tensors: some 40,000."""
 _MAX_ENTRY_BYTES = 1 << 20
 """Limit of one tensor's entry in the index: room for its name in 50,000 slices."""
 
@@ -142,9 +134,6 @@ def verify(
     """
     filesystem, name = filesystem_for(prefix) if filesystem is None else (filesystem, os.fspath(prefix))
     with _without_linked_content(_Opener(filesystem), name) as opener:
-        with _damage_of(name):
-            if tables := table_files(filesystem, name):
-                return _verify_tables(opener.open, tables, step_name, data=data, on_progress=on_progress)
         index = _read_index(opener, name)
         with Shards(opener, name, index) as shards:
             size = index.size_bytes + shards.check_sizes()
@@ -167,15 +156,10 @@ def opened(
 
     Raises:
         DamagedCheckpointError: for the first damage found; names file, tensor and bytes.
-        UnreadableCheckpointError: if the file system refuses a file, it is a link, or of the older format.
+        UnreadableCheckpointError: if the file system refuses a file, or it is a link.
     """
     filesystem, name = filesystem_for(prefix) if filesystem is None else (filesystem, os.fspath(prefix))
     with _without_linked_content(_Opener(filesystem), name) as opener:
-        with _damage_of(name):
-            if table_files(filesystem, name):
-                raise UnreadableCheckpointError(
-                    f"{name}: the values of checkpoints in TensorFlow's older format (SaverDef.V1) are not read"
-                )
         index = _read_index(opener, name)
         with Shards(opener, name, index) as shards:
             shards.check_sizes()
@@ -513,78 +497,3 @@ class _Cursor:
 
 _CHECKSUMS = {"string": _string_checksum, "variant": _variant_checksum}
 """The types whose bytes are not summed up as they are -> how."""
-
-
-def table_files(filesystem: Filesystem, prefix: str) -> tuple[str, ...]:
-    """Return the files of a prefix in this format; empty for a prefix of the newer one."""
-    sharded = SHARDED.search(prefix)
-    if sharded:
-        count = sharded.group(1)
-        return tuple(f"{prefix[: sharded.start()]}-{shard:05d}-of-{count}" for shard in range(int(count)))
-    if filesystem.is_file(prefix) and not filesystem.is_file(prefix + ".index"):
-        return (prefix,)
-    return ()
-
-
-def first_table_file(filesystem: Filesystem, prefix: str) -> str | None:
-    """Return the first of these files if it exists; at most two requests, whatever the number of shards."""
-    sharded = SHARDED.search(prefix)
-    if sharded:
-        first = f"{prefix[: sharded.start()]}-00000-of-{sharded.group(1)}"
-        return first if filesystem.is_file(first) else None
-    return next(iter(table_files(filesystem, prefix)), None)
-
-
-def _verify_tables(
-    open_file: Callable[[str], Reader],
-    paths: tuple[str, ...],
-    step_name: str,
-    *,
-    data: bool,
-    on_progress: Progress | None,
-) -> VerifiedCheckpoint:
-    """Check every block of every file."""
-    meter = Meter(on_progress)
-    names: set[str] = set()
-    for path in paths:
-        with open_file(path) as reader:
-            meter.total += reader.size
-            table = Table(reader, path)
-            names.update(_table_names(table, path))
-            if data:
-                table.check(meter.add)
-    try:
-        step = _integer_in_tables(open_file, paths, step_name) if step_name in names else None
-    except KeyError:
-        file = os.path.basename(paths[0])
-        raise DamagedCheckpointError(f"{file}: it lists the tensor {step_name!r} and does not hold it") from None
-    return VerifiedCheckpoint(meter.total, len(names), step)
-
-
-def _integer_in_tables(open_file: Callable[[str], Reader], paths: tuple[str, ...], name: str) -> int | None:
-    """Return an integer tensor of one element, None if it is something else; KeyError if no file has it."""
-    escaped = name.encode().replace(b"\xff", b"\xff\x00").replace(b"\x00", b"\x00\xff")
-    for path in paths:
-        with open_file(path) as reader:
-            value = Table(reader, path).find(b"\x00" + escaped + b"\x00\x01")
-        if value is not None:
-            tensor = _slices(value, path).data.data
-            values = (*tensor.int64_val, *tensor.int_val)
-            return int(values[0]) if len(values) == 1 else None
-    raise KeyError(name)
-
-
-def _table_names(table: Table, path: str) -> list[str]:
-    key, value = next(table.entries(), (None, b""))
-    if key != b"":
-        raise DamagedCheckpointError(f"{os.path.basename(path)}: it holds no list of tensors")
-    return [tensor.name for tensor in _slices(value, path).meta.tensor]
-
-
-def _slices(value: bytes, path: str) -> Any:
-    if len(value) > _MAX_SLICES_BYTES:
-        raise DamagedCheckpointError(f"{os.path.basename(path)}: an entry has {len(value):,} bytes")
-    try:
-        return message_class("SavedTensorSlices").FromString(value)
-    except Exception as error:  # protobuf's DecodeError, from whichever implementation is in use
-        raise DamagedCheckpointError(f"{os.path.basename(path)}: an entry cannot be read: {error}") from error

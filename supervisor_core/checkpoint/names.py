@@ -3,7 +3,6 @@
 For the basename ``model.ckpt`` and step 1200:
 
     model.ckpt-1200.index, model.ckpt-1200.data-00000-of-00001    a checkpoint
-    model.ckpt-1200, model.ckpt-1200-00000-of-00002               a checkpoint of the older format, whole or in shards
     model.ckpt-1200.meta                                          its graph
     model.ckpt-1200.index.tempstate8531...                        being written, renamed when done; likewise .data-...
     model.ckpt-1200_temp/, model.ckpt-1200.part...                shards before they are merged
@@ -13,8 +12,8 @@ For the basename ``model.ckpt`` and step 1200:
 
 Names are read from files that anybody with access to the logdir can write (the state file, the ledger), so a name alone
 proves nothing. Deleted or moved away is only what `deletable_files` returns: files in the directory of this run's
-checkpoints and named as they are, with the ending of an index, data or graph file, or, in the older format, with the
-format's mark at their end.
+checkpoints and named as they are, with the ending of an index, data or graph file; an index without data only if it
+ends with the format's mark.
 """
 
 from __future__ import annotations
@@ -26,12 +25,9 @@ from collections.abc import Collection, Iterable
 from supervisor_core.checkpoint.table import MAGIC
 from supervisor_core.storage.filesystem import Filesystem
 
-SHARDED = re.compile(r"-\?{5}-of-(\d{5})$")
-"""The end of the path of a sharded checkpoint of the older format."""
 _STEP = re.compile(r"-(\d{1,19})$")
 _DATA = r"\.data-\d{5}-of-\d{5}"
-_SHARD = r"-\d{5}-of-(\d{5})"
-_PART = re.compile(rf"(?P<stem>.+)(?:\.index|\.meta|{_DATA})|(?P<sharded>.+)-\d{{5}}-of-(?P<count>\d{{5}})", re.DOTALL)
+_PART = re.compile(rf"(.+)(?:\.index|\.meta|{_DATA})", re.DOTALL)
 
 
 def last_part(path: str) -> str:
@@ -44,16 +40,6 @@ def last_part(path: str) -> str:
     return re.split(r"[\\/]", path)[-1]
 
 
-def without_shards(name: str) -> str:
-    """Return a name without the question marks of a sharded checkpoint of the older format.
-
-    Example:
-        >>> without_shards("model.ckpt-5-?????-of-00002")
-        'model.ckpt-5'
-    """
-    return SHARDED.sub("", name)
-
-
 def step_in_name(path: str) -> int | None:
     """Return the step with which a checkpoint's name ends; None where it ends in no number.
 
@@ -61,7 +47,7 @@ def step_in_name(path: str) -> int | None:
         >>> step_in_name("/logs/model.ckpt-00001200"), step_in_name("/logs/model.ckpt")
         (1200, None)
     """
-    found = _STEP.search(without_shards(last_part(path)))
+    found = _STEP.search(last_part(path))
     return int(found.group(1)) if found else None
 
 
@@ -72,37 +58,30 @@ def basename_of(path: str) -> str:
         >>> basename_of("/logs/model.ckpt-5")
         'model.ckpt'
     """
-    return _STEP.sub("", without_shards(last_part(path)))
+    return _STEP.sub("", last_part(path))
 
 
 def files_of(name: str, listing: Iterable[str]) -> list[str]:
-    """Return which names are the files of one checkpoint: first what makes it one, then its data, then its graph.
+    """Return which names are the files of one checkpoint: first its index, then its data, then its graph.
 
     Example:
         >>> files_of("m-5", ["m-5.meta", "m-5.data-00000-of-00001", "m-5.index", "m-50.index"])
         ['m-5.index', 'm-5.data-00000-of-00001', 'm-5.meta']
     """
-    sharded = SHARDED.search(name)
-    stem = re.escape(without_shards(name))
-    first = rf"{stem}-\d{{5}}-of-{sharded.group(1)}" if sharded else rf"{stem}(\.index)?"
-    ranks = [re.compile(pattern) for pattern in (first, rf"{stem}{_DATA}", rf"{stem}\.meta")]
+    stem = re.escape(name)
+    ranks = [re.compile(pattern) for pattern in (rf"{stem}\.index", rf"{stem}{_DATA}", rf"{stem}\.meta")]
     ranked = [(rank, item) for item in listing for rank, pattern in enumerate(ranks) if pattern.fullmatch(item)]
     return [item for _, item in sorted(ranked)]
 
 
 def named_by(listing: Iterable[str]) -> set[str]:
-    """Return the names of all checkpoints of which there may be a file in a directory, whole or not.
+    """Return the names of all checkpoints of which there is a file in a directory, whole or not.
 
     Example:
-        >>> sorted(named_by(["m-5.meta", "m-6-00001-of-00002"]))
-        ['m-5', 'm-5.meta', 'm-6-00001-of-00002', 'm-6-?????-of-00002']
+        >>> sorted(named_by(["m-5.meta", "m-6.index", "train.py"]))
+        ['m-5', 'm-6']
     """
-    found = set()
-    for item in listing:
-        found.add(item)
-        if match := _PART.fullmatch(item):
-            found.add(f"{match['sharded']}-?????-of-{match['count']}" if match["sharded"] else match["stem"])
-    return found
+    return {match[1] for match in map(_PART.fullmatch, listing) if match}
 
 
 class CheckpointNames:
@@ -114,12 +93,9 @@ class CheckpointNames:
     """
 
     def __init__(self, basename: str, latest_filename: str) -> None:
-        self._latest = latest_filename
         stem = re.escape(basename) + r"(?:-\d{1,19})?"
         self._index = re.compile(rf"({stem})\.index")
-        self._legacy = re.compile(stem)
-        self._legacy_shard = re.compile(rf"({stem}){_SHARD}")
-        self.own = re.compile(rf"{stem}(?:{SHARDED.pattern.removesuffix('$')})?")
+        self.own = re.compile(stem)
         """What a checkpoint of this run may be called."""
         self._part = re.compile(rf"({stem})(?:\.(?P<ending>index|meta)|(?P<data>{_DATA}))")
         self._temporary = re.compile(
@@ -131,17 +107,7 @@ class CheckpointNames:
 
     def prefixes(self, listing: Iterable[str]) -> set[str]:
         """Return the names of the checkpoints among the names of a directory."""
-        found = set()
-        for name in listing:
-            if name == self._latest:
-                continue
-            if match := self._index.fullmatch(name):
-                found.add(match.group(1))
-            elif match := self._legacy_shard.fullmatch(name):
-                found.add(f"{match.group(1)}-?????-of-{match.group(2)}")
-            elif self._legacy.fullmatch(name):
-                found.add(name)
-        return found
+        return {match[1] for match in map(self._index.fullmatch, listing) if match}
 
     def matches(self, name: str) -> bool:
         """Say whether a checkpoint of this run may be called so.

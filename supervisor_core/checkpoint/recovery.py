@@ -48,7 +48,7 @@ class Candidate:
     found: bool = True
     """Whether any file of it is there."""
     has_index: bool = True
-    """Whether its index, or the first file of the older format, is there."""
+    """Whether its index, or its manifest, is there."""
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 Only the fields that are read or written here, under names of our own, in a descriptor pool of our own: tensorflow puts
 messages of the original names into the default pool, and a process may hold both. Sources (tensorflow/tensorflow):
-``python/training/checkpoint_state.proto``, ``core/protobuf/tensor_bundle.proto``,
-``core/util/saved_tensor_slice.proto``, ``core/framework/tensor.proto``. Enums are read as numbers.
+``python/training/checkpoint_state.proto``, ``core/protobuf/tensor_bundle.proto``. Enums are read as numbers.
 """
 
 from __future__ import annotations
@@ -33,11 +32,6 @@ _MESSAGES: dict[str, tuple[tuple[str, int, int | str, bool], ...]] = {
         ("crc32c", 6, _FIXED32, False),
         ("slices", 7, _BYTES, True),
     ),
-    "TensorValues": (("int_val", 7, _INT32, True), ("int64_val", 10, _INT64, True)),
-    "SavedSlice": (("name", 1, _STRING, False), ("data", 3, "TensorValues", False)),
-    "SavedSliceMeta": (("name", 1, _STRING, False),),
-    "SavedMeta": (("tensor", 1, "SavedSliceMeta", True),),
-    "SavedTensorSlices": (("meta", 1, "SavedMeta", False), ("data", 2, "SavedSlice", False)),
 }
 
 

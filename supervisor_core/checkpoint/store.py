@@ -27,7 +27,6 @@ from supervisor_core.checkpoint.names import (
     last_part,
     named_by,
     step_in_name,
-    without_shards,
 )
 from supervisor_core.checkpoint.recovery import (
     Candidate,
@@ -311,7 +310,7 @@ class CheckpointStore:
         files = files_of(name, self._own_entries(directory)) if self._names.matches(name) else []
         if self._is_graph_only(files):
             return None
-        return move_aside(self.filesystem, directory, without_shards(name), files, reason=reason, at=clock.wall())
+        return move_aside(self.filesystem, directory, name, files, reason=reason, at=clock.wall())
 
     def all_set_aside(self) -> list[SetAside]:
         """Return the checkpoints that were set aside, oldest first, whatever their names.
@@ -427,7 +426,7 @@ class CheckpointStore:
 
         Without those that a killed save was moving into place: their index is still staged.
         """
-        known = {without_shards(name) for name in self._names.prefixes(entries)}
+        known = self._names.prefixes(entries)
         moving = {self._names.owner(name) for files in self._half_moved(entries).values() for name in files}
         owners = {self._names.owner(name) for name in entries if not name.endswith(".meta")}
         found = [name for name in owners - known - moving if name is not None]
@@ -483,14 +482,14 @@ class CheckpointStore:
         on_disk = []
         for name in self._names.prefixes(entries):
             path = self._path(name)
-            if path not in found and (f"{name}.index" in entries or self._is_legacy(path)):
+            if path not in found:
                 on_disk.append(self._candidate(path, "disk", None, deletable=True))
         on_disk.sort(key=lambda item: (-1 if item.step is None else item.step, item.saved_at or 0.0), reverse=True)
         return [*found.values(), *on_disk]
 
     def _half_moved(self, entries: set[str]) -> dict[str, list[str]]:
         """Return the files that killed saves moved into place while the index stayed staged, by staging directory."""
-        known = {without_shards(name) for name in self._names.prefixes(entries)}
+        known = self._names.prefixes(entries)
         found: dict[str, list[str]] = {}
         for staging in entries:
             if self._names.staged(staging) is None:
@@ -518,8 +517,7 @@ class CheckpointStore:
         name = last_part(recorded)
         inside = self._path(name)
         if name in there:
-            has_index = f"{name}.index" in entries or self._is_legacy(inside)
-            own = self._names.matches(name)
+            has_index, own = f"{name}.index" in entries, self._names.matches(name)
             return self._candidate(inside, "state", saved_at, deletable=own, has_index=has_index)
         absolute = os.path.isabs(recorded) or "://" in recorded or bool(_DRIVE.match(recorded))
         path = recorded if absolute else os.path.normpath(os.path.join(self.logdir, recorded))
@@ -544,19 +542,14 @@ class CheckpointStore:
 
     def _modified_at(self, path: str) -> float | None:
         filesystem, path = self._filesystem_of(path)
-        for file in (f"{path}.index", bundle.first_table_file(filesystem, path)):
-            try:
-                return None if file is None else filesystem.modified_at(file)
-            except OSError:
-                continue  # reading it will say what is wrong
-        return None
+        try:
+            return filesystem.modified_at(f"{path}.index")
+        except OSError:  # reading it will say what is wrong
+            return None
 
     def _exists(self, path: str) -> bool:
         filesystem, path = self._filesystem_of(path)
-        return filesystem.is_file(f"{path}.index") or bundle.first_table_file(filesystem, path) is not None
-
-    def _is_legacy(self, path: str) -> bool:
-        return bundle.first_table_file(self.filesystem, path) is not None
+        return filesystem.is_file(f"{path}.index")
 
     def _filesystem_of(self, path: str) -> tuple[Filesystem, str]:
         is_elsewhere = ("://" in path or "://" in self.logdir) and not path.startswith(self.logdir)

@@ -98,42 +98,23 @@ class Table:
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield each key and value in order, having checked the blocks they are in."""
         self._read_block(*self._metaindex)
-        count = total = 0
-        for offset, size in self._blocks():
+        index = self._index[0]
+        count = total = end = 0
+        for _, handle in self._entries_of(self._read_block(*self._index), index):
+            try:
+                (offset, size), _ = self._handle(handle, 0)
+            except ValueError as error:
+                raise self._damage(f"the index block at byte {index:,} cannot be read: {error}") from error
+            if offset < end:  # a block that is named again and again, at ten bytes each, would be read as often
+                raise self._damage(
+                    f"a block at byte {offset:,} begins before byte {end:,}, where the one before it ends"
+                )
+            end = offset + size + _TRAILER_BYTES
             for key, value in self._entries_of(self._read_block(offset, size), offset):
                 count, total = count + 1, total + len(key) + len(value)
                 if count > MAX_ENTRIES or total > MAX_ENTRY_BYTES:
                     raise self._damage(f"it has more than {MAX_ENTRIES:,} entries or {MAX_ENTRY_BYTES:,} bytes of them")
                 yield key, value
-
-    def check(self, done: Callable[[int], None] | None = None) -> None:
-        """Check every block's checksum without keeping more than `CHUNK_BYTES` in memory.
-
-        Args:
-            done: called with the number of bytes, after each chunk.
-        """
-        for offset, size in (self._metaindex, *self._blocks()):
-            self._check_bounds(offset, size)
-            try:
-                crc = crc_of(self._reader, offset, size + 1, done=done)
-            except EOFError as error:
-                raise self._damage(str(error)) from error
-            self._compare(offset, size, crc, self._read(offset + size + 1, 4))
-
-    def find(self, prefix: bytes) -> bytes | None:
-        """Return the value of the first key that begins with ``prefix``; None where no key does. Reads one block.
-
-        Nothing (``b""``) stands for a value in a block that is too long to be read: one that holds a large tensor too.
-        """
-        offset, size = self._index
-        for last_key, value in self._entries_of(self._read_block(offset, size), offset):
-            if last_key >= prefix:
-                block = self._handle_at(value, offset)
-                if block[1] > MAX_BLOCK_BYTES:
-                    return b""
-                entries = self._entries_of(self._read_block(*block), block[0])
-                return next((found for key, found in entries if key.startswith(prefix)), None)
-        return None
 
     def _read_footer(self) -> tuple[tuple[int, int], tuple[int, int]]:
         size = self._reader.size
@@ -157,45 +138,19 @@ class Table:
         size, position = read_canonical_varint(data, position)
         return (offset, size), position
 
-    def _blocks(self) -> Iterator[tuple[int, int]]:
-        """Yield where each data block is. They follow one another: a block that is named again and again, at ten bytes
-        each in the index, would be read as often."""
-        index, size = self._index
-        end = 0
-        for _, value in self._entries_of(self._read_block(index, size), index):
-            offset, size = self._handle_at(value, index)
-            if offset < end:
-                raise self._damage(
-                    f"a block at byte {offset:,} begins before byte {end:,}, where the one before it ends"
-                )
-            end = offset + size + _TRAILER_BYTES
-            yield offset, size
-
-    def _handle_at(self, value: bytes, offset: int) -> tuple[int, int]:
-        try:
-            return self._handle(value, 0)[0]
-        except ValueError as error:
-            raise self._damage(f"the index block at byte {offset:,} cannot be read: {error}") from error
-
-    def _check_bounds(self, offset: int, size: int) -> None:
-        if offset + size + _TRAILER_BYTES > self._reader.size - FOOTER_BYTES:
-            raise self._damage(f"a block at byte {offset:,} is said to have {size:,} bytes, past the end of the file")
-
     def _read_block(self, offset: int, size: int) -> bytes:
-        self._check_bounds(offset, size)
+        end = offset + size + _TRAILER_BYTES
+        if end > self._reader.size - FOOTER_BYTES:
+            raise self._damage(f"a block at byte {offset:,} is said to have {size:,} bytes, past the end of the file")
         if size > MAX_BLOCK_BYTES:
             raise self._damage(f"a block at byte {offset:,} is said to have {size:,} bytes")
         data = self._read(offset, size + _TRAILER_BYTES)
-        self._compare(offset, size, checksum.value(data[: size + 1]), data[size + 1 :])
+        crc, expected = checksum.value(data[: size + 1]), unmask(struct.unpack("<I", data[size + 1 :])[0])
+        if crc != expected:
+            raise self._damage(f"bytes {offset:,} to {end:,} were altered (CRC32C {crc:08x}, expected {expected:08x})")
         if data[size]:
             raise self._damage(f"the block at byte {offset:,} is compressed, which cannot be verified here")
         return data[:size]
-
-    def _compare(self, offset: int, size: int, crc: int, stored: bytes) -> None:
-        expected = unmask(struct.unpack("<I", stored)[0])
-        if crc != expected:
-            end = offset + size + _TRAILER_BYTES
-            raise self._damage(f"bytes {offset:,} to {end:,} were altered (CRC32C {crc:08x}, expected {expected:08x})")
 
     def _entries_of(self, block: bytes, offset: int) -> Iterator[tuple[bytes, bytes]]:
         try:

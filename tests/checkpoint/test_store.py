@@ -220,26 +220,6 @@ def test_a_state_file_name_with_directories_is_refused() -> None:
         CheckpointStore("/logs", latest_filename="a/checkpoint")
 
 
-def test_older_formats_are_found_and_deleted(tmp_path: Path, writer: Any, write_state: Any) -> None:
-    """Checkpoints of one file, whole or in shards, are candidates like others; their graphs go with them."""
-    writer.write_legacy(tmp_path / "model.ckpt-5", 5)
-    for shard in range(2):
-        writer.write_legacy(tmp_path / f"model.ckpt-6-{shard:05d}-of-00002", 6)
-    for step in (5, 6):
-        (tmp_path / f"model.ckpt-{step}.meta").write_bytes(b"graph")
-    (tmp_path / "model.ckpt-7").mkdir()
-    store = CheckpointStore(tmp_path)
-    candidates = store.candidates()
-    assert [os.path.basename(item.path) for item in candidates] == ["model.ckpt-6-?????-of-00002", "model.ckpt-5"]
-    assert store.newest_usable().chosen == candidates[0]
-    write_state(tmp_path, candidates[0].path)
-    assert [item.source for item in store.candidates()] == ["state", "disk"]
-    assert store.sweep_leftovers(min_age_secs=-60.0).deleted == ()
-    for candidate in candidates:
-        store.delete(candidate.path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "model.ckpt-7"]
-
-
 def test_a_logdir_that_cannot_be_listed_is_no_new_run(logdir: Path, failing_filesystem: Any) -> None:
     """Where nothing can be seen, nothing is concluded: an error, rather than a start at step 0."""
     filesystem = failing_filesystem(list_names=("run", PermissionError(13, "Permission denied")))

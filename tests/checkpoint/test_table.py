@@ -47,23 +47,6 @@ def test_items_come_back_in_order(content: bytes) -> None:
     assert list(Table(MemoryReader(content), "t").entries()) == ITEMS
 
 
-def test_an_item_is_found_by_the_beginning_of_its_key(content: bytes) -> None:
-    """The first key that begins so is returned, wherever its block is; None where there is none."""
-    table = Table(MemoryReader(content), "t")
-    assert table.find(b"tensor/004") == b"\4" * 4
-    assert table.find(b"tensor/05") == b"\x32" * 50
-    assert table.find(b"") == b"header"
-    assert table.find(b"tensor/1") is None
-    assert table.find(b"zebra") is None
-
-
-def test_checking_reports_each_chunk(content: bytes) -> None:
-    """`check` goes through all blocks, the index's own apart, and reports the number of bytes read."""
-    checked: list[int] = []
-    Table(MemoryReader(content), "t").check(checked.append)
-    assert 0.7 * len(content) < sum(checked) < len(content)
-
-
 def test_every_altered_byte_is_found(content: bytes) -> None:
     """Each bit position of each byte, over the whole file: reading all of it fails."""
     for position in range(len(content)):
@@ -85,9 +68,8 @@ def test_a_file_cut_while_it_is_read(content: bytes) -> None:
     reader = MemoryReader(content)
     table = Table(reader, "t")
     reader.data = content[:200]
-    for read in (table.check, lambda: list(table.entries()), lambda: table.find(b"tensor/050")):
-        with pytest.raises(DamagedCheckpointError):
-            read()
+    with pytest.raises(DamagedCheckpointError):
+        list(table.entries())
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.retention import Saved
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, read_state, write_state
 from supervisor_core.checkpoint.store import CheckpointStore
-from tests.cases import each
 from tests.story.leases import peek
 
 tf1 = tf.compat.v1
@@ -135,36 +134,6 @@ def test_checkpoints_of_the_newer_api_verify(tmp_path: Path) -> None:
     assert state is not None
     assert len(state.timestamps) == 2
     assert verify(manager.latest_checkpoint, step_name="save_counter/.ATTRIBUTES/VARIABLE_VALUE").step == 2
-
-
-@each("sharded", [False, True])
-def test_the_older_format_verifies(tmp_path: Path, sharded: bool) -> None:
-    """A checkpoint of format V1 is found by the state file and on disk, verifies, is damaged, and is deleted."""
-    with tf.Graph().as_default(), tf1.Session() as sess:
-        step = tf1.train.get_or_create_global_step()
-        tf1.get_variable("v", initializer=tf.range(1000.0))
-        sess.run(tf1.global_variables_initializer())
-        saver = tf1.train.Saver(write_version=tf1.train.SaverDef.V1, sharded=sharded)
-        for number in (7, 8):
-            sess.run(tf1.assign(step, number))
-            saver.save(sess, str(tmp_path / "model.ckpt"), global_step=step)
-    store = CheckpointStore(tmp_path)
-    recovery = store.newest_usable()
-    assert recovery.chosen is not None
-    assert recovery.verified is not None
-    assert (recovery.chosen.step, recovery.verified.step, recovery.verified.tensors) == (8, 8, 2)
-    newest = next(tmp_path.glob("model.ckpt-8*0001" if sharded else "model.ckpt-8"))
-    content = bytearray(newest.read_bytes())
-    content[len(content) // 2] ^= 1
-    newest.write_bytes(content)
-    (tmp_path / "checkpoint").unlink()
-    recovery = store.newest_usable()
-    assert recovery.chosen is not None
-    assert recovery.chosen.step == 7
-    assert "were altered" in recovery.skipped[0].reason
-    for candidate in store.candidates():
-        assert len(store.delete(candidate.path)) == 2
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_verifies_restores_and_what_does_not_verify_does_not(session: Any, tmp_path: Path) -> None:

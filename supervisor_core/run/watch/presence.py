@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 
-from supervisor_core.checkpoint.names import last_part, without_shards
+from supervisor_core.checkpoint.names import last_part
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import filesystem_for, join, local_path
 
@@ -73,7 +73,7 @@ class CheckpointPresence:
         others: set[str] = set()
 
         def present(path: str) -> bool | None:
-            name = without_shards(last_part(path))
+            name = last_part(path)
             here = self._names(directory)
             elsewhere = _parent(path)
             place = self.place(directory, path)
@@ -106,7 +106,7 @@ class CheckpointPresence:
             directory: the run's.
             path: as the checkpoint's writer knew it.
         """
-        name, here = without_shards(last_part(path)), self._names(directory) or frozenset()
+        name, here = last_part(path), self._names(directory) or frozenset()
         if name in here:
             return join(directory, name)
         below = last_part(_parent(path))  # of a run whose directory was renamed, what is below it has still its name

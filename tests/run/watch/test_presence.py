@@ -47,12 +47,6 @@ def test_found_by_its_name(tmp_path: Path, path: str, file: str) -> None:
     assert CheckpointPresence().within(str(tmp_path))(path) is True
 
 
-def test_of_the_older_format_in_shards(tmp_path: Path) -> None:
-    """The question marks of a sharded checkpoint's path stand for its files."""
-    (tmp_path / "model-5-00000-of-00002").touch()
-    assert CheckpointPresence().within(str(tmp_path))("/x/model-5-?????-of-00002") is True
-
-
 @each("file", ["model.ckpt-50.index", "model.ckpt-5.meta", "model.ckpt-5.data-00000-of-00001"])
 def test_what_is_no_checkpoint_of_that_name(tmp_path: Path, file: str) -> None:
     """Another step's index, or what is left of a deleted checkpoint, is not taken for it."""

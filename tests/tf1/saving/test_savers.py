@@ -8,30 +8,51 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.tf1 import checkpoint_writer
+from supervisor_core.base.errors import OptionsError
+from supervisor_core.tf1 import checkpoint_writer, snapshot
+from supervisor_core.tf1.saver_graph import CannotSnapshot
 
 v1 = tf.compat.v1
+ENDINGS = ("data-00000-of-00001", "index", "meta")
 
 
-def test_a_saver_of_the_old_format_is_run_as_it_is(bench: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.fixture
+def no_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a saver writes is not known."""
+
+    def unknown(graph: Any, saver: Any) -> Any:
+        raise CannotSnapshot("of a reason")
+
+    monkeypatch.setattr(snapshot, "read_saver", unknown)
+
+
+def test_the_older_format_is_refused(bench: Any) -> None:
+    """It could not be read back; the error says what to do."""
+    with pytest.raises(OptionsError, match="Leave write_version out"):
+        bench(make_saver=lambda: v1.train.Saver(write_version=v1.train.SaverDef.V1))
+
+
+def test_a_saver_of_an_unknown_kind_is_run_as_it_is(
+    bench: Any, caplog: pytest.LogCaptureFixture, no_snapshots: None
+) -> None:
     """Without a snapshot the saver is run as it is; its checkpoints are verified, and do not claim consistency."""
     with caplog.at_level(logging.WARNING, logger="supervisor_core"):
-        model = bench(make_saver=lambda: v1.train.Saver(write_version=v1.train.SaverDef.V1, max_to_keep=1))
-    assert "may mix steps, since the saver writes the V1 format" in caplog.text
+        model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
+    assert "may mix steps, since of a reason" in caplog.text
     assert not model.checkpoints.consistent
     model.save()
     result = model.save()
     assert (result.consistent, result.verified, result.step) == (False, True, 2)
-    assert model.names() == ["checkpoint", "model.ckpt-2", "model.ckpt-2.meta"]
+    assert model.names() == ["checkpoint", *(f"model.ckpt-2.{ending}" for ending in ENDINGS)]
     assert model.listed() == ["model.ckpt-2"]
     assert model.saver.last_checkpoints == [result.path]
 
 
 def test_a_save_that_others_train_on_during_is_named_by_the_step_in_it(
-    bench: Any, monkeypatch: pytest.MonkeyPatch
+    bench: Any, monkeypatch: pytest.MonkeyPatch, no_snapshots: None
 ) -> None:
     """Between the look at the step and the saver's run another worker does one: name, record and content agree."""
-    model = bench(make_saver=lambda: v1.train.Saver(write_version=v1.train.SaverDef.V1))
+    model = bench(make_saver=v1.train.Saver)
     read = checkpoint_writer.read_global_step
 
     def read_before_a_step(sess: Any, global_step: Any) -> int:
@@ -43,7 +64,7 @@ def test_a_save_that_others_train_on_during_is_named_by_the_step_in_it(
     result = model.save()
     assert (result.step, result.path) == (2, str(model.logdir / "model.ckpt-2"))
     assert tf.train.load_checkpoint(result.path).get_tensor("global_step") == 2
-    assert model.names() == ["checkpoint", "model.ckpt-2", "model.ckpt-2.meta"]
+    assert model.names() == ["checkpoint", *(f"model.ckpt-2.{ending}" for ending in ENDINGS)]
 
 
 def test_a_saver_with_its_own_save_is_called_as_the_original_calls_it(bench: Any) -> None:

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from supervisor_core.base.errors import OptionsError
 from supervisor_core.base.options import Options
+from supervisor_core.tf1 import snapshot
+from supervisor_core.tf1.saver_graph import CannotSnapshot
 
 v1 = tf.compat.v1
 
@@ -72,12 +74,17 @@ def test_a_loss_of_no_graph_is_refused_at_once(bench: Any) -> None:
         bench(options=Options(watched_loss="no_such_loss:0"))
 
 
-def test_a_loss_that_is_not_finite_stops_every_kind_of_save(graph: Any, bench: Any) -> None:
+def test_a_loss_that_is_not_finite_stops_every_kind_of_save(
+    graph: Any, bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The watched loss counts for savers that are run as they are, too; so does what is not new."""
+
+    def unknown(graph: Any, saver: Any) -> Any:
+        raise CannotSnapshot("of a reason")
+
+    monkeypatch.setattr(snapshot, "read_saver", unknown)
     loss = v1.get_variable("last_loss", initializer=float("nan"))
-    model = bench(
-        options=Options(watched_loss=loss), make_saver=lambda: v1.train.Saver(write_version=v1.train.SaverDef.V1)
-    )
+    model = bench(options=Options(watched_loss=loss), make_saver=v1.train.Saver)
     assert "nan" in (model.checkpoints.save(model.session, "timer").error or "")
     model.session.run(loss.initializer, {loss.initial_value: 1.0})
     assert model.checkpoints.save(model.session, "timer", lambda step: step != 0).skipped
