@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.signal_safe_event import SignalSafeEvent
-from supervisor_core.process.stacks import no_collection
+from supervisor_core.process.stacks import python_stacks
 
 logger = logging.getLogger("supervisor_core")
 
@@ -297,14 +297,13 @@ def _log_report(report: _Report, *, exc_info: bool) -> None:
 
 
 def _describe(stragglers: Sequence[threading.Thread]) -> str:
-    with no_collection():
-        frames = sys._current_frames()
+    stacks = python_stacks()
     lines = [f"Coordinator stopped with threads still running: {' '.join(thread.name for thread in stragglers)}"]
     for thread in stragglers:
-        frame = frames.get(thread.ident) if thread.ident is not None else None
-        if frame is not None:
-            code = frame.f_code
-            lines.append(f"  {thread.name} is at {code.co_filename}:{frame.f_lineno} in {code.co_name}")
+        if stack := stacks.get(thread.name):
+            file, _, rest = stack[-1].rpartition(":")
+            line, _, function = rest.partition(" ")
+            lines.append(f"  {thread.name} is at {file}:{line} in {function}")
     return "\n".join(lines)
 
 

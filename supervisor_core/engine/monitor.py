@@ -2,23 +2,15 @@
 
 It uses neither the session nor checkpoints: it reads counters, writes heartbeat and stall records through the recorder,
 and answers `status()` for the metrics. The callback that it calls (renewal of the lock) must not block.
-
-`PaceWatch`: how long this process of a training in several takes for a step, and how much of that it waits.
-
-A thread looks at the main thread's stack at random moments: the training thread does nothing for it. The share of looks
-in which the main thread waits in a collective operation is the share of time in which it does. A process that waits
-less than all others is the one that they wait for.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from statistics import median
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.base.options import Options
@@ -26,7 +18,6 @@ from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.progress import Pause, Progress, ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetrySink
-from supervisor_core.engine.retry import OWN_RANDOM
 from supervisor_core.engine.stall_stacks import StallStacks
 from supervisor_core.engine.stalls import (
     NO_RESPONSE,
@@ -39,7 +30,7 @@ from supervisor_core.engine.stalls import (
     Watchdog,
 )
 from supervisor_core.engine.timeouts import stop_timeout
-from supervisor_core.events.place import Pace, Place
+from supervisor_core.events.place import Place
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
@@ -49,8 +40,6 @@ from supervisor_core.events.telemetry import (
     WorkerStatus,
     rounded,
 )
-from supervisor_core.process.collectives import waits_in
-from supervisor_core.process.stacks import main_stack
 from supervisor_core.run.fold.advice import FAILURES, Costs
 from supervisor_core.run.fold.recomputed import checked
 from supervisor_core.run.judge.cluster import name_of_chief, ranks_of, shared_timeout
@@ -65,110 +54,6 @@ BEAT_SECS = 10.0
 """The liveness file has a heartbeat at least this often, in seconds."""
 TICK_SECS = 1.0
 """The monitor's interval in seconds: the resolution of stalls and of the rate."""
-
-
-WINDOW_SECS = 60.0
-LEAST_LOOKS = 60
-"""With fewer the share is too uncertain: of 60 it is right to within 0.13, nineteen times out of twenty."""
-LOOK_SECS = (0.25, 0.75)
-"""Between two looks, at random: at equal distances they could meet each step at the same place."""
-SLOW_FACTOR = 5.0
-"""Time without a step for longer than this number of steps take, as an evaluation or a save, does not count."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Stretch:
-    """From one look with a new step to the next one."""
-
-    ended_at: float
-    secs: float
-    steps: int
-    looks: int
-    waits: int
-
-
-class PaceWatch:
-    """The pace of one session.
-
-    Args:
-        steps: returns the number of steps of the session, None while it does not train. Must not block.
-        clock: replaced in tests.
-        stack: returns the main thread's stack.
-
-    Example:
-        >>> watch = PaceWatch(lambda: 0)
-        >>> watch.look(), watch.pace()
-        (None, None)
-    """
-
-    def __init__(
-        self,
-        steps: Callable[[], int | None],
-        clock: Clock = SYSTEM_CLOCK,
-        *,
-        stack: Callable[[], tuple[str, ...]] = main_stack,
-    ) -> None:
-        self._steps = steps
-        self._clock = clock
-        self._stack = stack
-        self._stretches: deque[_Stretch] = deque()
-        self._began: tuple[float, int] | None = None
-        """When the last look with a new step was, and the number of steps then."""
-        self._looks = self._waits = 0
-        """Those since then."""
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look_until_stopped, name="supervisor_pace", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread. Starting twice changes nothing."""
-        if self._thread.ident is None and not self._stop.is_set():
-            self._thread.start()
-
-    def stop(self) -> None:
-        """Stop it; returns at once."""
-        self._stop.set()
-
-    def look(self) -> None:
-        """Look once."""
-        steps, now = self._steps(), self._clock.monotonic()
-        if steps is None:
-            self._began = None
-            return
-        is_waiting = waits_in(self._stack()) is not None
-        with self._lock:
-            self._add(steps, now, is_waiting=is_waiting)
-
-    def _add(self, steps: int, now: float, *, is_waiting: bool) -> None:
-        self._looks += 1
-        self._waits += is_waiting
-        if self._began is not None and steps == self._began[1]:
-            return
-        if self._began is not None and steps > self._began[1]:
-            secs, done = now - self._began[0], steps - self._began[1]
-            usual = self._step_secs()
-            if usual is None or secs / done <= SLOW_FACTOR * usual:
-                self._stretches.append(_Stretch(now, secs, done, self._looks, self._waits))
-        while self._stretches and self._stretches[0].ended_at < now - WINDOW_SECS:
-            self._stretches.popleft()
-        self._began, self._looks, self._waits = (now, steps), 0, 0
-
-    def pace(self) -> Pace | None:
-        """Return the pace of the last minute; None where there were too few looks."""
-        with self._lock:
-            looks = sum(stretch.looks for stretch in self._stretches)
-            step_secs = self._step_secs()
-            if looks < LEAST_LOOKS or step_secs is None:
-                return None
-            share = 1.0 - sum(stretch.waits for stretch in self._stretches) / looks
-        return Pace(step_secs=step_secs, own_secs=step_secs * share)
-
-    def _step_secs(self) -> float | None:
-        return median(stretch.secs / stretch.steps for stretch in self._stretches) if self._stretches else None
-
-    def _look_until_stopped(self) -> None:
-        while not self._stop.wait(OWN_RANDOM.uniform(*LOOK_SECS)):
-            self.look()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,8 +122,6 @@ class SessionMonitor:
         self._recorder = recorder
         self._threads = threads
         self._workers = workers
-        self._pace: PaceWatch | None = None
-        """Of a process of several."""
         self._heartbeat_secs = min(options.heartbeat_secs or BEAT_SECS, BEAT_SECS)
         self._hurry_workers = hurry_workers
         self._on_place = on_place
@@ -268,23 +151,11 @@ class SessionMonitor:
         self._progress.watched()
         self._arm()
         self._thread.start()
-        if self._progress.is_in_cluster:
-            self._watch_pace()
-
-    def _watch_pace(self) -> None:
-        progress = self._progress
-        if self._pace is None and not self._stop.is_set():
-            self._pace = PaceWatch(lambda: progress.steps if progress.phase == "training" else None, self._clock)
-            self._pace.start()
-            if self._stop.is_set():  # meanwhile
-                self._pace.stop()
 
     def stop(self, deadline: Deadline = NEVER) -> None:
         """Stop the thread; return when it has ended (at once if called from it), or after half of the time to the
         deadline."""
         self._stop.set()
-        if self._pace is not None:
-            self._pace.stop()
         self._progress.unwatched()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(deadline.timeout / 2)
@@ -337,7 +208,6 @@ class SessionMonitor:
         """Sample the rate, detect a stall or a silence, write a heartbeat and renew the lock if due. Every second."""
         self._progress.sample()
         if not self._progress.is_in_cluster and any(True for _ in self._workers()):
-            self._watch_pace()
             self._progress.join_cluster()
         was_paused = self._detect_pause()
         verdict, now = self._look_around(), self._clock.monotonic()
@@ -365,7 +235,6 @@ class SessionMonitor:
                 self._heartbeat(now),
                 threads=tuple(self._threads()),
                 workers=tuple(self._workers()) or None,
-                pace=None if self._pace is None else self._pace.pace(),
                 pause=self._take_pause(),
             )
             self._recorder.write(

@@ -5,13 +5,12 @@ No source file is read: where a process hangs on a mount that also holds its sou
 
 from __future__ import annotations
 
-import gc
+import faulthandler
 import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Literal
 
@@ -39,58 +38,67 @@ _LIBRARY = re.compile(r"[\\/](lib(64)?[\\/]python3[^\\/]*|site-packages|dist-pac
 _SUPERVISOR = re.compile(r"[\\/]supervisor_core[\\/]")
 
 
-_reads_frames = threading.RLock()
-
-
-def _renew_lock() -> None:
-    global _reads_frames
-    _reads_frames = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):  # another thread may hold it at a fork
-    os.register_at_fork(after_in_child=_renew_lock)
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Collect no garbage in the block, which reads the frames of other threads.
-
-    A collection could run a destructor that lets other threads run, as TensorFlow's of a graph does, while Python holds
-    the lock that each new thread needs: then the process hangs (python/cpython#106883).
-    """
-    with _reads_frames:
-        is_enabled = gc.isenabled()
-        gc.disable()
-        try:
-            yield
-        finally:
-            if is_enabled:
-                gc.enable()
+_DUMPED_THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+) ")
+_DUMPED_FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
+_DUMPED_LETTER = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
 
 
 def python_stacks() -> dict[str, tuple[str, ...]]:
-    """Return the Python stack of every thread: thread name -> ``"file:line function"``, outermost first."""
+    """Return the Python stack of every thread: thread name -> ``"file:line function"``, outermost first.
+
+    `faulthandler` reads them, in one call that holds the interpreter lock. It makes no frame object. Reading the
+    frames of running threads by ``sys._current_frames`` and ``f_back`` makes some: then a collection of garbage may let
+    the other thread go on, and its frame is freed while it is read (a crash), or the process hangs
+    (python/cpython#106883), or what the frame held is destroyed in this thread.
+    """
     names = {thread.ident: thread.name for thread in threading.enumerate()}
+    main = threading.main_thread().ident or 0
+    names[main] = MAIN_THREAD  # whatever the program calls it
+    try:
+        found = _dumped()
+    except (OSError, AttributeError):  # no more file descriptors; not Linux
+        found = {}
+    if main not in found:  # nor where there are more than 100 threads
+        found = {ident: _lines(frame) for ident, frame in sys._current_frames().items()}
     stacks: dict[str, tuple[str, ...]] = {}
-    with no_collection():
-        for ident, frame in sys._current_frames().items():
-            name = names.get(ident, f"thread {ident}")
-            stacks[name if name not in stacks else f"{name} ({ident})"] = _lines(frame)
+    for ident, lines in found.items():
+        name = names.get(ident, f"thread {ident}")
+        stacks[name if name not in stacks else f"{name} ({ident})"] = lines
     return stacks
 
 
 def main_stack() -> tuple[str, ...]:
     """Return the Python stack of the main thread, as in `python_stacks`."""
-    with no_collection():
-        return _lines(sys._current_frames().get(threading.main_thread().ident or 0))
+    return python_stacks().get(MAIN_THREAD, ())
+
+
+def _dumped() -> dict[int, tuple[str, ...]]:
+    """Return the stacks by the threads' ids."""
+    descriptor = os.memfd_create("stacks")
+    try:
+        faulthandler.dump_traceback(descriptor, all_threads=True)
+        data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    finally:
+        os.close(descriptor)
+    found: dict[int, list[str]] = {}
+    lines: list[str] = []
+    for line in data.decode("ascii", "replace").split("\n"):
+        if thread := _DUMPED_THREAD.match(line):
+            lines = found.setdefault(int(thread[1], 16), [])
+        elif (frame := _DUMPED_FRAME.match(line)) and len(lines) < MAX_FRAMES:
+            number = 0 if frame[2] == "???" else int(frame[2])
+            lines.append(_DUMPED_LETTER.sub(_letter, f"{frame[1]}:{number} {frame[3]}"))
+    return {ident: tuple(reversed(inner)) for ident, inner in found.items()}
+
+
+def _letter(escaped: re.Match[str]) -> str:
+    return chr(int(escaped[escaped.lastindex or 0], 16))
 
 
 def _lines(frame: FrameType | None) -> tuple[str, ...]:
     lines: list[str] = []
     while frame is not None and len(lines) < MAX_FRAMES:
-        code = frame.f_code
-        function = getattr(code, "co_qualname", code.co_name)  # qualified from Python 3.11 on
-        lines.append(f"{code.co_filename}:{frame.f_lineno or 0} {function}")
+        lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno or 0} {frame.f_code.co_name}")
         frame = frame.f_back
     return tuple(reversed(lines))
 

@@ -10,7 +10,6 @@ from supervisor_core.base.options import Options
 from supervisor_core.engine.progress import Progress
 from supervisor_core.engine.stalls import PlaceWatch
 from supervisor_core.engine.timeouts import HangTimeouts
-from supervisor_core.process.stacks import MAIN_THREAD, main_stack, python_stacks
 
 LIBRARY = "/usr/lib/python3.11/site-packages"
 WAITS = ("/home/me/train.py:25 train", f"{LIBRARY}/torch/distributed/distributed_c10d.py:9 barrier")
@@ -82,10 +81,3 @@ def test_another_place_replaces_it_every_five_seconds(watched: Watched) -> None:
     watched.stack = HANGS
     assert watched.after(4.0) is second
     assert watched.after(1.0).digest == first.digest
-
-
-def test_the_main_threads_stack_is_that_of_all_stacks() -> None:
-    """Its digest is the same, whoever took it."""
-    assert [line.split(" ")[-1] for line in main_stack()[:-1]] == [
-        line.split(" ")[-1] for line in python_stacks()[MAIN_THREAD][:-1]
-    ]

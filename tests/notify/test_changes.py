@@ -423,31 +423,31 @@ def test_what_comes_and_goes_is_told_once_a_day(tmp_path: Path) -> None:
     morning = BEGAN + 2 * HOUR
     scene = Scene(tmp_path, morning)
     session = Scripted(tmp_path / "tuning", morning, save_every=HOUR)
-    for name in ("worker:1", "worker:2", "worker:3"):
-        session.worker(name, "running", pace={"step_secs": 0.1, "own_secs": 0.02})
 
-    def straggles(secs: float, own_secs: float, every: float = 60.0) -> list[str]:
-        session.worker("worker:2", "running", pace={"step_secs": 0.1, "own_secs": own_secs})
+    def has_service(state: str, secs: float, every: float = 60.0) -> list[str]:
+        session._threads["mine"] = {"name": "mine", "state": state, "interval_secs": 60.0}
         return names(scene.go_on(secs, trains(session), every=every))
 
-    both = ["warn begins straggler", "warn is_over straggler"]
-    found = [straggles(HOUR, own_secs) for own_secs in (0.09, 0.02, 0.09, 0.02)]
+    both = ["warn begins thread_down", "warn is_over thread_down"]
+    found = [has_service(state, HOUR) for state in ("failed", "idle", "failed", "idle")]
     assert found == [[both[0]], [both[1]], [], []]
-    assert straggles(DAY, 0.02, every=600.0) == [] and straggles(HOUR, 0.09) == [both[0]]
+    assert has_service("idle", DAY, every=600.0) == [] and has_service("failed", HOUR) == [both[0]]
 
 
 def test_two_watchers_agree_on_what_no_record_dates(tmp_path: Path) -> None:
     """Though they see it at different moments; it began when it was first seen, not when it had held."""
-    voice_stories.STORIES["has a worker that is slow"].write(tmp_path / "tuning", BEGAN)
-    runs = LogdirWatch(str(tmp_path), clock=StillClock(BEGAN)).refresh().runs
+    Scripted(tmp_path / "tuning", BEGAN - HOUR).train(HOUR)
+    [(name, watched)] = LogdirWatch(str(tmp_path), clock=StillClock(BEGAN)).refresh().runs.items()
+    *before, last = watched.run.sessions
+    sessions = (*before, replace(last, events_error="No space left on device"))
+    runs = {name: replace(watched, run=replace(watched.run, sessions=sessions))}
     ids, began = [], []
     for later in (0.0, 97.0):
         changes = Changes()
-        found = [event for at in range(0, 1200, 120) for event in changes.of(runs, BEGAN + later + at)]
+        found = [event for at in range(0, 600, 120) for event in changes.of(runs, BEGAN + later + at)]
         ids.append([(event.kind, event.id) for event in found])
-        began += [event.at - BEGAN - later for event in found if event.kind == "straggler"]
-    assert began == [0.0, 0.0]
-    assert ids[0] == ids[1] and {kind for kind, _ in ids[0]} == {"straggler", "checkpoint_overdue"}
+        began += [event.at - BEGAN - later for event in found]
+    assert began == [0.0, 0.0] and ids[0] == ids[1] and ids[0][0][0] == "events_failing"
 
 
 def test_old_files_that_come_late_are_no_news(tmp_path: Path) -> None:

@@ -183,5 +183,4 @@ def status_of(record: LivenessRecord, state: WorkerState, seen_at: float) -> Wor
         hang_timeout_secs=record.hang_timeout_secs,
         held=record.held,
         place=record.place,
-        pace=record.pace,
     )
