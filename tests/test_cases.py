@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.cases import each
@@ -22,16 +20,3 @@ def test_a_case_that_fails_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         table()
     assert called == ["a", "b"]
     assert capsys.readouterr().out.splitlines()[-1] == "case: number=2, text='b'"
-
-
-@each("name", ["one", "two"])
-def test_each_case_has_its_own_directory(tmp_path: Path, name: str) -> None:
-    """A case finds nothing of the case before."""
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / name).touch()
-
-
-def test_a_table_without_cases_is_refused() -> None:
-    """It would test nothing."""
-    with pytest.raises(AssertionError):
-        each("name", [])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.base import install
-from supervisor_core.base.install import DISTRIBUTION, EXTRAS, pip_install, reinstall_command
+from supervisor_core.base.install import DISTRIBUTION, EXTRAS, pip_install
 from tests.cases import each
 
 if sys.version_info >= (3, 11):
@@ -96,10 +96,9 @@ class Environment:
             "PIP_CONFIG_FILE": "/dev/null",
         }
 
-    def python(self, code: str, from_sources: bool = True) -> str:
+    def python(self, code: str) -> str:
         """Run a program in it; return what it prints."""
-        flags = [] if from_sources else ["-I"]
-        command = [self.root / "bin" / "python", *flags, "-c", code]
+        command = [self.root / "bin" / "python", "-c", code]
         done = subprocess.run(command, env=self._variables, cwd=self.root, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
@@ -125,76 +124,6 @@ def test_what_a_message_says_installs_the_extra(environment: Environment) -> Non
     assert said == f"'{environment.root}/bin/python' -m pip install 'lightning>=2.4' 'torch>=2.4'"
     environment.type(said)
     environment.python("import torch, lightning")
-
-
-@pytest.mark.parametrize("editable", [False, True], ids=["wheel", "editable"])
-def test_this_package_is_put_back_from_where_it_came(environment: Environment, tmp_path: Path, editable: bool) -> None:
-    """A file of it that another package has taken is there again. What pip installed it from is what pip has noted."""
-    if editable:
-        source = tmp_path / "a clone"
-        source.mkdir()
-        (source / "pyproject.toml").write_text(
-            f"[project]\nname = '{DISTRIBUTION}'\nversion = '9'\n[build-system]\nrequires = []\n"
-            "build-backend = 'backend'\nbackend-path = ['.']\n"
-        )
-        made = wheel(tmp_path / "made", DISTRIBUTION, "9", module="a_module_of_ours")
-        (source / "backend.py").write_text(
-            "import pathlib, shutil\n"
-            "def build_editable(directory, config_settings=None, metadata_directory=None):\n"
-            f"    return pathlib.Path(shutil.copy({str(made)!r}, directory)).name\n"
-        )
-        environment.type(pip_install_of(environment, "--editable", str(source)))
-    else:
-        source = wheel(tmp_path / "a place", DISTRIBUTION, "9", module="a_module_of_ours")
-        environment.type(pip_install_of(environment, str(source)))
-    said = environment.python("from supervisor_core.base.install import reinstall_command; print(reinstall_command())")
-    assert said.endswith(f"{'--editable ' if editable else ''}'{source}'")
-    where = "import a_module_of_ours; print(a_module_of_ours.__file__)"
-    taken = Path(environment.python(where, from_sources=False))
-    taken.unlink()
-    environment.type(said)
-    assert environment.python(where, from_sources=False) == str(taken)
-    environment.type(f"'{environment.root}/bin/python' -m pip uninstall -y {DISTRIBUTION}")
-
-
-def pip_install_of(environment: Environment, *words: str) -> str:
-    """The command with which somebody installs into an environment."""
-    return " ".join([f"'{environment.root}/bin/python' -m pip install", *(f"'{word}'" for word in words)])
-
-
-@pytest.mark.skipif(not (ROOT / "supervisor_core").exists(), reason="an installed wheel is tested, no checkout")
-def test_of_a_checkout_that_is_not_installed_the_directory_is_named(environment: Environment) -> None:
-    """Python found it by its path; so there is no record of an installation."""
-    said = environment.python("from supervisor_core.base.install import reinstall_command; print(reinstall_command())")
-    assert said.endswith(f" {ROOT}")
-
-
-@each(
-    "recorded, taken",
-    [
-        (None, DISTRIBUTION),
-        ('{"url": "https://example.com/a.whl", "archive_info": {}}', "https://example.com/a.whl"),
-        (
-            '{"url": "https://example.com/a.git", "vcs_info": {"vcs": "git", "commit_id": "0ab"}}',
-            "git+https://example.com/a.git@0ab",
-        ),
-        ('{"url": "file:///a%20b/c.whl", "archive_info": {}}', "'/a b/c.whl'"),
-        ('{"url": "file:///a/b", "dir_info": {}}', "/a/b"),
-    ],
-)
-def test_what_pip_has_noted_names_the_origin(
-    recorded: str | None, taken: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Without a note it came from an index, under its name."""
-    described = tmp_path / "tensorboard_plugin_supervisor-1.dist-info"
-    described.mkdir()
-    (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: 1\n")
-    if recorded is not None:
-        (described / "direct_url.json").write_text(recorded)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    installed = tmp_path / "site-packages" / "supervisor_core" / "base" / "install.py"
-    monkeypatch.setattr(install, "__file__", str(installed))
-    assert reinstall_command().endswith(f" --force-reinstall --no-deps {taken}")
 
 
 def test_an_environment_without_pip_is_one_of_uv(tmp_path: Path) -> None:

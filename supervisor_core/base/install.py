@@ -6,11 +6,8 @@ from a wheel, from an index, or by Python's path alone.
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 from supervisor_core.base.log import command_line
 
@@ -56,24 +53,10 @@ def pip_install(*words: str) -> str:
     Args:
         words: requirements and options.
     """
-    return _pip("install", *words)
-
-
-def pip_uninstall(*packages: str) -> str:
-    """Return the command that removes packages from the environment of this Python."""
-    return _pip("uninstall", *packages)
-
-
-def reinstall_command() -> str:
-    """Return the command that puts the files of this package back, from where they came."""
-    return pip_install("--force-reinstall", "--no-deps", *_origin())
-
-
-def _pip(verb: str, *words: str) -> str:
     python = sys.executable or "python3"
     if _has_pip():
-        return command_line(python, "-m", "pip", verb, *words)
-    return command_line("uv", "pip", verb, "--python", python, *words)  # which makes environments without pip
+        return command_line(python, "-m", "pip", "install", *words)
+    return command_line("uv", "pip", "install", "--python", python, *words)  # which makes environments without pip
 
 
 def _has_pip() -> bool:
@@ -85,28 +68,3 @@ def _has_pip() -> bool:
     except PackageNotFoundError:
         return False
     return True
-
-
-def _origin() -> tuple[str, ...]:
-    """What pip takes to install this package again: a directory, a wheel or its name in an index."""
-    from importlib.metadata import PackageNotFoundError, distribution
-    from pathlib import Path
-    from urllib.parse import urlsplit
-    from urllib.request import url2pathname
-
-    try:
-        recorded = distribution(DISTRIBUTION).read_text("direct_url.json")
-    except PackageNotFoundError:
-        recorded = None
-    if recorded is None:
-        checkout = Path(__file__).resolve().parents[2]
-        return (str(checkout),) if (checkout / "pyproject.toml").is_file() else (DISTRIBUTION,)
-    direct: dict[str, Any] = json.loads(recorded)
-    url = str(direct["url"])
-    if "vcs_info" in direct:
-        return (f"{direct['vcs_info']['vcs']}+{url}@{direct['vcs_info']['commit_id']}",)
-    parts = urlsplit(url)
-    if parts.scheme != "file":
-        return (url,)
-    path = os.path.normpath(url2pathname(parts.path))
-    return ("--editable", path) if direct.get("dir_info", {}).get("editable") else (path,)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tensorboard.plugins import base_plugin
 
-from supervisor_core.base.install import DISTRIBUTION, pip_uninstall, reinstall_command
+from supervisor_core.base.install import DISTRIBUTION
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -38,18 +38,14 @@ def find_loader() -> type[base_plugin.TBLoader]:
         return loader
     where = str(getattr(package, "__path__", "") or getattr(package, "__file__", "") or repr(package))
     others = sorted(set(metadata.packages_distributions().get(PACKAGE, ())) - {DISTRIBUTION})
-    remedy = "remove it, or take its directory off Python's path"
-    if others:
-        remedy = f"`{pip_uninstall(*others)}`"
     _LOG.error(
         "TensorBoard has no Supervisor tab: the package %s that Python finds first, %s, is not the one of %s. It comes "
-        "from %s. To get the tab: %s, then `%s`",
+        "from %s. To get the tab: remove that, then install %s again, with --force-reinstall",
         PACKAGE,
         where,
         DISTRIBUTION,
         " and ".join(others) or "no installed distribution",
-        remedy,
-        reinstall_command(),
+        DISTRIBUTION,
     )
     return NoTab
 

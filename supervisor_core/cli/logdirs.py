@@ -166,9 +166,7 @@ def no_runs(what: str, given: Sequence[str]) -> WrongInput:
     ]
     if wanted:
         return WrongInput(f"{said} of a run whose name {' and '.join(wanted)}. Leave that out to see all.")
-    local = local_path(given[0])
-    hint = "" if local is None else hints.of_logdir_without_runs(local)
-    return WrongInput(f"{said}. {hint}".rstrip())
+    return WrongInput(f"{said}.")
 
 
 def one_logdir(given: Sequence[str]) -> str:
@@ -195,9 +193,6 @@ def existing(given: Iterable[str], find: Callable[[str], GivenLogdir] | None = N
         WrongInput: for one that does not exist, or is nothing of the kind; for a pattern that matches nothing.
     """
     find = find or find_logdir
-    given = list(given)
-    if (path_given := hints.divided(given)) is not None:
-        raise NoSuchLogdir(f"{given[0]} does not exist. A path with blanks needs quotes: {command_line(path_given)}")
     paths = [path for each in given for path in expanded(each)]
     found: dict[str, GivenLogdir] = {}
     wrong: WrongInput | None = None
@@ -207,11 +202,6 @@ def existing(given: Iterable[str], find: Callable[[str], GivenLogdir] | None = N
         except NotALogdir as error:
             wrong = wrong or error
             continue
-        except NoSuchLogdir:
-            for other in found.values():
-                if local_path(other.path) and os.path.isdir(inner := os.path.join(other.path, path)):
-                    raise NoSuchLogdir(f"{path} does not exist. Did you mean {command_line(inner)}?") from None
-            raise
         known = found.get(_key(logdir.path))
         if known is None or known.itself_only:
             found[_key(logdir.path)] = logdir
@@ -232,11 +222,8 @@ def expanded(path: str) -> list[str]:
         return [path]
     found = sorted(glob.glob(local, recursive=True))
     if not found:
-        raise WrongInput(f"Nothing matches {path}. {hints.of_pattern(local, _PATTERN)}")
+        raise WrongInput(f"Nothing matches {path}.")
     return found
-
-
-_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar")
 
 
 class NotALogdir(WrongInput):
@@ -264,8 +251,6 @@ def find_logdir(path: str) -> GivenLogdir:
 
         if is_events_file(os.path.basename(local)):
             return GivenLogdir(path=directory, itself_only=True)
-        if os.path.basename(local).lower().endswith(_ARCHIVES):
-            raise NotALogdir(f"{path} is an archive; unpack it, and give the directory with its events files.")
         raise NotALogdir(
             f"{path} is a file, and no events file, which has tfevents in its name; give the directory that it is in: "
             f"{command_line(directory)}"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any
@@ -188,16 +187,15 @@ def _logdir_and_command(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     first, rest = words[0], words[1:]
     if rest[:1] == ("--",) and rest[1:]:
         return first, rest[1:]
-    reason = _why_no_program(words)
-    if reason is not None and rest and rest[0] != "--" and rest[0].startswith("-"):
-        expected = "`tb-supervisor run [OPTIONS] LOGDIR -- COMMAND`"
-        raise click.UsageError(f"{rest[0]} comes after LOGDIR; expected {expected}")
-    if reason is not None and rest and rest != ("--",) and (_is_path(first) or _why_no_program(rest) is None):
-        raise click.UsageError(f"The -- after LOGDIR is missing: `{hints.run_line(rest, first)}`")
-    if reason is not None and rest in ((), ("--",)) and _is_path(first):
+    is_program = shutil.which(first) is not None
+    if rest in ((), ("--",)) and not is_program and (os.path.isdir(first) or not os.path.exists(first)):
         raise _no_command(first)
-    more = "" if reason is None else f" Besides, {reason}."
-    raise click.UsageError(f"LOGDIR is missing, as in `{hints.run_line(words)}`.{more}")
+    if rest and not is_program:
+        if rest[0].startswith("-"):
+            expected = "`tb-supervisor run [OPTIONS] LOGDIR -- COMMAND`"
+            raise click.UsageError(f"{rest[0]} comes after LOGDIR; expected {expected}")
+        raise click.UsageError(f"The -- after LOGDIR is missing: `{hints.run_line(rest, first)}`")
+    raise click.UsageError(f"LOGDIR is missing, as in `{hints.run_line(words)}`.")
 
 
 def _is_file(logdir: str) -> bool:
@@ -213,20 +211,6 @@ def _is_file(logdir: str) -> bool:
 
 def _no_command(logdir: str) -> click.UsageError:
     return click.UsageError(f"COMMAND is missing, as in `{hints.run_line(('python', 'train.py'), logdir)}`")
-
-
-def _is_path(word: str) -> bool:
-    return os.path.isdir(word) or (("/" in word or not word) and not os.path.isfile(word))
-
-
-def _why_no_program(command: Sequence[str]) -> str | None:
-    """Return why a command cannot be started, as far as its name says; None where it says nothing."""
-    from supervisor_core.restarter.not_started import why_not_started
-
-    name = command[0]
-    if shutil.which(name) is not None:
-        return None
-    return why_not_started(command, errno.EACCES if os.path.exists(name) else errno.ENOENT, os.environ)
 
 
 def _node(given: int | None, nodes: int, environment: Mapping[str, str]) -> int:

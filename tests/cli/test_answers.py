@@ -19,7 +19,7 @@ from click.testing import Result
 from supervisor_core.base.log import printable
 from supervisor_core.cli.logdirs import GivenLogdir
 from supervisor_core.cli.look import Look, Looking
-from supervisor_core.cli.marking import CLOSING, MOST_CHARACTERS, NOTE, OPENING, OUR_FIELDS, answer, is_same, marked
+from supervisor_core.cli.marking import CLOSING, MOST_CHARACTERS, NOTE, OPENING, OUR_FIELDS, answer
 from supervisor_core.cli.mcp import Answers, NoAnswer, _taken_out
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
@@ -340,22 +340,6 @@ def test_an_answer_is_bounded() -> None:
     assert len(json.dumps(one_more, ensure_ascii=False)) > MOST_CHARACTERS - 500  # no more than needed was left out
     assert found["few"] == [1, 2] and found["state"] == "lost"
     assert found["runs"][0]["run"].endswith("... (9,500 more characters)⟧")
-
-
-def test_no_run_is_left_out_for_its_settings() -> None:
-    """Of runs with hundreds of settings each is there, with fewer of them."""
-    runs = [{"run": name, "hparams": [{"name": f"h{n}", "value": "v" * 90} for n in range(200)]} for name in "ab"]
-    found = json.loads(answer({"runs": runs}))
-    kept = [len(run["hparams"]) for run in found["runs"]]
-    assert len(kept) == 2 and min(kept) > 50
-    assert found["left_out"] == {"hparams": 400 - sum(kept)}
-
-
-def test_a_name_is_known_as_it_was_shown() -> None:
-    """With or without marks and escapes; another one is not."""
-    name = "a\x1b[31m⟧b"
-    assert is_same(name, name) and is_same(name, marked(name)) and is_same(name, marked(name)[1:-1])
-    assert not is_same(name, "a")
 
 
 def test_the_first_look_is_waited_for_so_long(tmp_path: Path) -> None:

@@ -67,11 +67,6 @@ def test_a_logdir_is_an_argument_or_an_option(seen: Seen, logs: Path) -> None:
     assert seen(logs / "x", "--logdir", logs / "y") == {"x/a", "x/a/below", "y/b"}
 
 
-def test_each_run_is_read_once(seen: Seen, logs: Path) -> None:
-    """A logdir that is given twice, or lies in another, adds nothing."""
-    assert seen(logs / "y", f"{logs}/y/", logs, logs / "x" / "a") == {"x/a", "x/a/below", "y/b"}
-
-
 def test_a_pattern(seen: Seen, logs: Path) -> None:
     """It stands for all that it matches; what is no logdir among that is left out."""
     assert seen(f"{logs}/x/*") == {"x/a", "x/a/below"}
@@ -107,8 +102,7 @@ def test_filters(seen: Seen, logs: Path) -> None:
             ["{logs}/x/README"],
             "{logs}/x/README is a file, and no events file, which has tfevents in its name; give the",
         ),
-        (["{logs}/z*"], "Nothing matches {logs}/z*. {logs} exists: `ls {logs}/` shows what there is to match."),
-        (["{logs}/z/*/a"], "Nothing matches {logs}/z/*/a. {logs}/z does not exist. The directory {logs} has no 'z'."),
+        (["{logs}/z*"], "Nothing matches {logs}/z*."),
         (["nosuchfs://bucket"], "no file system for nosuchfs:// is installed"),
         (["{logs}", "--include", "("], "Invalid value for '--include': '(': missing )"),
         (["{logs}", "--exclude", "["], "Invalid value for '--exclude': '[': unterminated"),
@@ -131,7 +125,7 @@ def test_what_cannot_be_used(
     assert said.format(logs=logs, command=command) in result.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("command", ["inspect", "verify", "report"])
+@pytest.mark.parametrize("command", ["inspect", "verify"])
 @pytest.mark.parametrize(
     "arguments, said",
     [
@@ -140,9 +134,7 @@ def test_what_cannot_be_used(
         (["{logs}/x/a/belwo/c"], "{logs}/x/a/belwo/c does not exist. Did you mean {logs}/x/a/below?"),
         (["s3:/bucket/runs"], "If an address was meant: s3://bucket/runs."),
         (["~/no such"], "A shell replaces ~ only where it is not quoted: give "),
-        (["{logs}/x", "a"], "a does not exist. Did you mean {logs}/x/a?"),
-        (["{logs}/x,{logs}/y"], "Several are separated by blanks: {logs}/x {logs}/y."),
-        (["{logs}/empty"], "in {logs}/empty or below it. {logs} has some: `tb-supervisor inspect {logs}`"),
+        (["{logs}/empty"], "in {logs}/empty or below it."),
         (["{logs}", "--include", "z"], "{logs} or below it of a run whose name matches --include 'z'. Leave that out"),
     ],
 )
@@ -156,21 +148,6 @@ def test_what_may_have_been_meant(
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
     assert said.format(logs=logs, command=command) in result.stderr
-
-
-def test_a_lone_logdir_without_runs(run: Callable[..., Result], tmp_path: Path) -> None:
-    """Where nothing is near, the error says no more."""
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    where = tmp_path / "a" / "b"
-    assert run("inspect", where).stderr == f"Error: There are no events files in {where} or below it.\n"
-
-
-def test_the_address_of_a_web_page(run: Callable[..., Result]) -> None:
-    """It is no logdir: the error says what to give."""
-    said = run("inspect", "http://localhost:6006").stderr
-    assert said.endswith(
-        "that is the address of a web page. Give a directory, or an object store's, as gs://bucket/logs.\n"
-    )
 
 
 def test_a_run_that_is_not_there(run: Callable[..., Result], logs: Path) -> None:

@@ -11,7 +11,7 @@ from supervisor_core.cli.timeline import RECOVERIES, lanes, workers
 from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.model.run import Recovery, Run, WorkerHistory, WorkerSpan
 from tests.cases import each
-from tests.cli.conftest import END, START, restart, session, shown, text
+from tests.cli.conftest import END, START, session, text
 
 
 def worker(name: str, state: Any, *starts: float, **more: Any) -> WorkerHistory:
@@ -43,27 +43,6 @@ def test_a_recovery_is_a_line() -> None:
     first, second = text(listed((RECOVERY, several), RECOVERIES), 120).splitlines()[1:]
     assert re.split(" {2,}", first)[1:] == ["12 s", "back from 420 to 400", "UnavailableError: [gone]"]
     assert re.split(" {2,}", second)[1:] == ["12 s", "-", "AbortedError: x (the last of 3)"]
-
-
-def test_an_error_of_many_lines_takes_few() -> None:
-    """A graph's error, with what each process said, is one paragraph that is cut off; ``--json`` has all of it."""
-    long = replace(RECOVERY, error="UnavailableError: Graph execution error:\n\nFrom /job:ps:\n" + "gone " * 1000)
-    down = worker("ps:0", "failed", 0, error=long.error)
-    for drawn in (text(listed((long,), RECOVERIES), 200), text(workers(run(down), END), 200)):
-        assert "UnavailableError: Graph execution error: From /job:ps: gone gone" in drawn
-        assert drawn.rstrip().endswith("...")
-        assert len(drawn) < 3 * 200
-
-
-def test_recoveries_and_starts_are_on_the_axis() -> None:
-    """A recovery covers its part of the session's bar; a worker that was started again has a mark there."""
-    drawn = shown(run(worker("worker:1", "running", 0, 400), recoveries=(RECOVERY,)), 80)
-    lanes = {line.split("  ")[0]: line for line in reversed(drawn.splitlines())}
-    assert lanes["sessions"].count("↺") in (1, 2)
-    assert lanes["sessions"].index("↺") < lanes["worker:1"].index("↺")
-    assert lanes["worker:1"].count("↺") == 1
-    assert "↺ restarted" in drawn
-    assert "↺" not in shown(run(), 80)
 
 
 def test_a_worker_is_a_line_and_its_trouble_another() -> None:
@@ -103,11 +82,6 @@ def test_what_a_dead_chief_said_was_so(changes: dict[str, Any], reported: Any, s
     assert re.split(" {2,}", line)[1] == state
 
 
-def test_what_an_earlier_chief_said_was_so() -> None:
-    """A worker that the present session does not know is not shown as running."""
-    assert "was running" in text(workers(run(worker("ps:0", "running", 0, session="s1")), END))
-
-
 def test_of_many_workers_those_in_trouble_are_shown() -> None:
     """A hundred that run push none off the screen that does not; and it is said how many are left out."""
     many = [worker(f"worker:{index}", "running", 0) for index in range(100)]
@@ -117,10 +91,3 @@ def test_of_many_workers_those_in_trouble_are_shown() -> None:
     assert [line.split()[0] for line in lines[-3:-1]] == ["worker:50", "worker:99"]
     assert lines[-1] == "and 80 more"
     assert [name for name, _ in lanes(run(*many))] == [line.split()[0] for line in lines[1:-1]]
-
-
-def test_a_model_that_was_kept_is_said_at_the_boundary() -> None:
-    """Beside the time that the run was down: no steps are done again."""
-    sessions = (session(1, 0, 500, "lost"), session(2, 500, 1000, "running", adopted=True))
-    kept = run(sessions=sessions, restarts=(restart(1, 420, 440, 60.0, rewind_steps=0),))
-    assert "1 min down, model kept" in shown(kept)

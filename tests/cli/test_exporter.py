@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
 import signal
@@ -13,7 +12,6 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
@@ -21,7 +19,6 @@ from forked import ForkServer
 
 from supervisor_core.events import EventsWriter
 from tests.cases import each
-from tests.story import run_file
 
 Run = Callable[..., Result]
 
@@ -88,22 +85,6 @@ def test_it_serves_until_it_is_signalled(start: Callable[..., Running], logdir: 
     assert "WARNING" not in running.log
 
 
-def test_it_answers_to_the_names_that_it_was_given(start: Callable[..., Running], logdir: Path) -> None:
-    """On this machine's own address to no other; the log says what to do, once."""
-    running = start("--logdir", logdir, "--web.allowed-host", "metrics.example.org")
-    url = running.wait_for(r"Serving (http://127\.0\.0\.1:\d+/metrics)$")
-    address = url.removeprefix("http://").partition("/")[0]
-    for host, status in (("metrics.example.org:443", 200), ("evil.example", 421), ("evil.example", 421)):
-        connection = http.client.HTTPConnection(address)
-        connection.request("GET", "/metrics", headers={"Host": host})
-        assert connection.getresponse().status == status
-        connection.close()
-    said = "The host name evil.example is not allowed. Use an IP address or localhost, or start the exporter with"
-    running.wait_for(re.escape(said))
-    assert running.end(signal.SIGTERM) == 0
-    assert running.log.count(said) == 1
-
-
 def test_a_logdir_that_comes_later(start: Callable[..., Running], logdir: Path, tmp_path: Path) -> None:
     """A logdir that does not exist is said and waited for; as soon as it is there its runs are served."""
     running = start("--logdir", tmp_path / "later", "--refresh-interval", "0.1")
@@ -114,33 +95,6 @@ def test_a_logdir_that_comes_later(start: Callable[..., Running], logdir: Path, 
     running.wait_for("Looked at 2 runs")
     with urllib.request.urlopen(url) as answer:
         assert f'supervisor_exporter_runs{{logdir="{tmp_path / "later"}"}} 2.0\n' in answer.read().decode()
-
-
-def test_several_logdirs_and_another_path(start: Callable[..., Running], logdir: Path) -> None:
-    """Several logdirs are served together, each once however often and in whatever way it is given."""
-    running = start("--logdir", logdir / "a", f"{logdir}/a/", f"{logdir}/[b]", "--web.telemetry-path", "/x")
-    url = running.wait_for(r"Serving (\S+/x)$")
-    running.wait_for("Looked at 2 runs")
-    with urllib.request.urlopen(url) as answer:
-        body = answer.read().decode()
-    assert 'supervisor_global_step{run="a"} 7.0\n' in body
-    assert 'supervisor_global_step{run="b"} 7.0\n' in body
-
-
-@each("flags", [(), ("--detail",)])
-def test_how_much_of_each_run(
-    start: Callable[..., Running], tmp_path: Path, module_at: Callable[[str], Any], flags: tuple[str, ...]
-) -> None:
-    """Of a run that was given up years ago little is served, unless --detail asks for everything."""
-    run_file.RunFile(tmp_path / "old").ready().beat(1_700_000_005.0, steps=5)
-    running = start(tmp_path, *flags)
-    url = running.wait_for(r"Serving (\S+)$")
-    running.wait_for("Looked at 1 runs")
-    with urllib.request.urlopen(url) as answer:
-        body = answer.read().decode()
-    assert ('supervisor_steps_total{run="old"} 5.0\n' in body) == bool(flags)
-    with urllib.request.urlopen(url.replace("/metrics", "/runs/old/metrics")) as answer:
-        assert 'supervisor_steps_total{run="old"} 5.0\n' in answer.read().decode()
 
 
 def test_a_port_in_use(run: Run, logdir: Path) -> None:
@@ -213,14 +167,3 @@ def test_it_writes_files_for_others(start: Callable[..., Running], logdir: Path,
     assert running.end(signal.SIGTERM) == 0
     assert not (tmp_path / "supervisor.prom").exists()
     assert (tmp_path / "targets.json").read_text() == "[]\n"
-
-
-@each(
-    "option, said",
-    [("--textfile", "--textfile is .*; expected the directory"), ("--file-sd", "The directory .* does not exist")],
-)
-def test_a_place_for_no_file_is_a_wrong_call(run: Run, logdir: Path, option: str, said: str) -> None:
-    """Before anything is served."""
-    result = run("exporter", "--logdir", str(logdir), option, str(logdir / "no" / "where"))
-    assert result.exit_code == 2
-    assert re.search(said, result.stderr)

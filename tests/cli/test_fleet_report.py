@@ -107,15 +107,6 @@ def test_what_is_refused(run: Command, logs: Path, given: tuple[str, ...], said:
     assert done.exit_code == 2 and said in done.stderr
 
 
-def test_a_cache_changes_no_figure(run: Command, logs: Path, tmp_path: Path) -> None:
-    """The second report, which reads nothing, says what the first one said."""
-    window = ("report", logs, "--include", "[ac]$", "--json", "--since", "2001-01-01", "--until", "2101-01-01")
-    without = run(*window).output
-    for _ in range(2):
-        assert run(*window, "--cache", tmp_path / "cache").output == without
-    assert list((tmp_path / "cache").iterdir())
-
-
 def test_copies_count_once(run: Command, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy of a run is not another run."""
     given: list[Any] = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -171,34 +170,6 @@ def test_ages_are_by_the_clock_of_the_run(run: Callable[..., Result], write: Wri
     assert re.search(r" last event [.\d]+ s ago", run("inspect", logdir, "--run", "a").stdout)
 
 
-def test_several_logdirs_a_file_and_a_pattern(run: Callable[..., Result], write: Write, tmp_path: Path) -> None:
-    """As arguments and as --logdir: names are relative to what they have in common, each run is there once; of an
-    events file the directory is shown, and nothing below it. A run is found by the end of its name."""
-    for name in ("x/a", "x/a/below", "y/b"):
-        logs = write(name, *first_session())
-    (logs / "x" / "README").touch()
-
-    def names(*arguments: object) -> list[str]:
-        result = run("inspect", "--json", *arguments)
-        assert result.exit_code == 0, result.stderr
-        whole = json.loads(result.stdout)
-        assert all((Path(whole["logdir"]) / item["run"]).is_dir() for item in whole["runs"])
-        return [item["run"] for item in whole["runs"]]
-
-    (file,) = (each for each in (logs / "x" / "a").iterdir() if each.is_file())
-    assert names(file) == ["."]
-    assert names(logs / "x", "--logdir", logs / "y", f"{logs}/y/") == ["x/a", "x/a/below", "y/b"]
-    assert names(f"{logs}/*") == names("--logdir", logs) == ["x/a", "x/a/below", "y/b"]
-    assert names(f"{logs}/x/*", logs / "x") == ["a", "a/below"]
-    assert names(logs / "x" / "README", file, logs / "y") == ["x/a", "y/b"]
-    assert names(logs, "--run", "below") == ["x/a/below"]
-    assert "it has 3 runs: 'x/a', 'x/a/below', 'y/b'." in run("inspect", logs, "--run", "c").stderr
-    assert f"Nothing matches {tmp_path}/no*" in run("inspect", f"{tmp_path}/no*").stderr
-    shutil.copytree(logs / "x" / "a", logs / "z" / "a")
-    copies = json.loads(run("inspect", "--json", logs / "x", logs / "z").stdout)["runs"]
-    assert [item["copy_of"] for item in copies if item["run"] == "z/a"] == [str(logs / "x" / "a")], "in another logdir"
-
-
 @pytest.mark.skipif(not REAL.is_dir(), reason="the real logdirs are not there (../shared/logdirs)")
 def test_what_real_runs_of_others_show(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     """At 80 columns: when each began, how long it lasted, its step, its loss. Nothing is said of what is not known."""
@@ -214,33 +185,6 @@ def test_what_real_runs_of_others_show(run: Callable[..., Result], monkeypatch: 
         whole += run("inspect", REAL, "--run", truth["dir"]).stdout
     for words in ("· unknown", "deleted", "at least 0", "goodput", "not known)", "recovery", "0 steps/s"):
         assert words not in whole
-
-
-def test_a_cluster_is_seen(run: Callable[..., Result], write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recoveries and workers, as JSON and on the terminal: what was lost and why, who is down, what is waited for."""
-    monkeypatch.setenv("COLUMNS", "80")
-    workers = (
-        {"name": "worker:10", "state": "waiting", "waiting_for": "the model", "started_at": 1.0},
-        {"name": "worker:2", "state": "failed", "error": "OSError: [red]", "host": "h2", "pid": 7, "started_at": 1.0},
-    )
-    logdir = write(
-        "a",
-        *first_session(),
-        (140.0, 130, RecoveryRecord(session="a1", error="Err: [x]", losses=2, step=130, restored_step=100, secs=7.0)),
-        (990.0, 120, HeartbeatRecord(session="a1", phase="training", step=120, workers=workers)),
-    )
-    (seen,) = json.loads(run("inspect", logdir, "--json").stdout)["runs"]
-    (recovery,) = seen["recoveries"]
-    assert (recovery["from_step"], recovery["to_step"], recovery["rewind_steps"]) == (130, 100, 30)
-    assert (seen["steps_lost"], seen["step"]) == (30, 120)
-    assert [(item["name"], item["state"], item["starts"]) for item in seen["workers"]] == [
-        ("worker:2", "failed", 1),
-        ("worker:10", "waiting", 1),
-    ]
-    shown = run("inspect", logdir, "--run", "a").stdout
-    assert "7 s" in shown and "back from 130 to 100" in shown and "Err: [x] (the last of 2)" in shown
-    assert re.search(r"^worker:2 +failed +.* h2 7", shown, re.MULTILINE)
-    assert "worker:2: OSError: [red]\n" in shown and "worker:10: waiting for the model\n" in shown
 
 
 def documented(section: str) -> set[str]:
@@ -322,15 +266,3 @@ def test_following_shows_each_change(write: Write, tmp_path: Path, follow: Calla
     assert json.loads(process.stdout.readline())["runs"][0]["state"] == "completed"
     process.send_signal(signal.SIGINT)
     assert (process.stdout.read(), process.wait()) == ("", 0)
-
-
-def test_following_a_logdir_that_is_still_empty(tmp_path: Path, write: Write, follow: Callable[..., Forked]) -> None:
-    """A run that is yet to come is waited for; as text in a pipe the table is printed again."""
-    (tmp_path / "logs").mkdir()
-    process = follow(tmp_path / "logs")
-    assert process.stdout.readline().split()[:2] == ["run", "state"]
-    write("later", *first_session())
-    process.stdout.readline()
-    assert process.stdout.readline().startswith("later")
-    process.send_signal(signal.SIGINT)
-    assert process.wait() == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -73,29 +72,6 @@ def test_what_of_a_run_could_not_be_read_is_printed(
     assert run("inspect", tmp_path, "--run", "good").exit_code == 0
 
 
-def test_a_run_that_may_not_be_listed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The directory is named, in the table's footnotes and in the object; status 1."""
-    write(tmp_path / "bad", reason="completed")
-    monkeypatch.setattr(
-        "supervisor_core.events.index.RunIndex.problem", f"{tmp_path}/bad: Permission denied", raising=True
-    )
-    shown = run("inspect", tmp_path)
-    assert f"not read bad: {tmp_path}/bad: Permission denied" in shown.stdout
-    assert shown.exit_code == 1
-    (seen,) = json.loads(run("inspect", tmp_path, "--json").stdout)["runs"]
-    assert seen["problems"] == [
-        {"path": None, "offset": None, "kind": "run", "text": f"{tmp_path}/bad: Permission denied"}
-    ]
-
-
-def test_many_problems_are_counted(run: Run, tmp_path: Path) -> None:
-    """Five lines of each run, and how many more there are."""
-    for number in range(8):
-        (tmp_path / f"events.out.tfevents.{number}").write_bytes(LFS)
-    lines = [line for line in run("inspect", tmp_path).stdout.splitlines() if line.startswith("not read")]
-    assert len(lines) == 6 and lines[-1] == "not read .: and 3 more"
-
-
 def test_what_is_no_fault_leaves_the_status_alone(run: Run, tmp_path: Path) -> None:
     """An empty file holds nothing; one that ends within a record is how a live or a killed run looks."""
     file = write(tmp_path, reason="completed")
@@ -140,17 +116,6 @@ def test_control_characters_are_escaped(run: Run, tmp_path: Path) -> None:
     assert "\x1b" not in wrong and wrong.count("\n") == 1
     verified = run("verify", tmp_path).stdout
     assert r"\x1b[31mb\u202ec" in verified and not {"\x1b", "\u202e"} & set(verified)
-
-
-def test_a_loss_that_tensorflow_numbered_is_named(run: Run, tmp_path: Path) -> None:
-    """An operation of the name is there already: of ``loss_1`` not only the number is shown."""
-    at = time.time() - 1000.0
-    start = SessionRecord(session="a", attempt=1, host="h", pid=1, facade="Supervisor", started_at=at)
-    with EventsWriter(tmp_path / "numbered") as writer:
-        writer.summary(summary_bytes(start), 0, at)
-        writer.scalar("loss_1", 0.25, 7, at)
-        writer.summary(summary_bytes(StopRecord(session="a", reason="completed", step=7)), 7, at)
-    assert "  loss_1 0.25  " in run("inspect", tmp_path).stdout
 
 
 @each("at", [1e300, -1e300, float("inf"), float("nan"), 1e18])

@@ -23,11 +23,6 @@ def printed(result: Result) -> list[Any]:
     return list(yaml.safe_load_all(result.stdout))
 
 
-def test_the_dashboard_is_printed(run: Callable[..., Result]) -> None:
-    """As JSON, and nothing else."""
-    assert json.loads(run("dashboard").stdout) == dashboard()
-
-
 def test_the_dashboard_goes_by_other_labels(run: Callable[..., Result]) -> None:
     """By those of ``--by``: by the name alone, and by a label of the scraper's."""
     by_name, by_team = (json.loads(run("dashboard", "--by", by).stdout) for by in ("run", "run,team"))
@@ -81,14 +76,6 @@ def test_kustomize_gets_two_bases(run: Callable[..., Result], tmp_path: Path) ->
     assert [item["metadata"].get("namespace") for item in found] == [None] * 6 + ["monitoring"] * 3
     assert [item["metadata"].setdefault("namespace", "default") for item in found]
     assert found == printed(run("manifests"))
-
-
-def test_what_cannot_be_written_is_said(run: Callable[..., Result], tmp_path: Path) -> None:
-    """One line names the file and the option."""
-    (tmp_path / "base").write_text("")
-    result = run("manifests", "--kustomize", str(tmp_path))
-    assert result.exit_code == 2
-    assert "base' cannot" in result.stderr.replace("/kustomization.yaml", "") and "--kustomize" in result.stderr
 
 
 def test_only_its_own_files_are_written(run: Callable[..., Result], tmp_path: Path) -> None:

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import io
-import logging
 import os
 import pty
-import sys
 import threading
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from click.testing import Result
 from rich.console import Console
-from rich.progress import TextColumn
 
-from supervisor_core.cli import exporter, look, serving, text, verify
+from supervisor_core.cli import exporter, look, text, verify
 from supervisor_core.cli.text import SHOW_AFTER_SECS, OnProgress, runs_bar
 from supervisor_core.events import EventsWriter
-from supervisor_core.training import supervise
-from tests.cases import each
 
 
 class Hand:
@@ -154,35 +148,6 @@ def test_the_first_look_at_many_runs(
     assert bars == [(what, [(1, 2), (2, 2)])]
 
 
-@each("kind", ["sealed", "bundle"])
-def test_a_checkpoint_is_read_by_bytes(
-    run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: ModuleType, kind: str
-) -> None:
-    """It is shown how many bytes are compared, of all that it has."""
-    updates: list[dict[str, Any]] = []
-    begun: list[str] = []
-
-    @contextmanager
-    def recorded(first: TextColumn, *_: object) -> Iterator[Callable[..., None]]:
-        begun.append(first.text_format)
-        yield lambda **given: updates.append(given)
-
-    monkeypatch.setattr(verify, "progress_bar", recorded)
-    if kind == "sealed":
-        with supervise(tmp_path, save_secs=None, save_steps=2) as training:
-            for _ in training.steps(2):
-                training.wait_until_saved()
-        name, size = "ckpt-2", (tmp_path / "checkpoints" / "ckpt-2" / "tree.json").stat().st_size
-    else:
-        writer.write_run(tmp_path, [100])
-        name, size = "model.ckpt-100", None
-    assert run("verify", tmp_path).exit_code == 0
-    assert begun == ["looking for checkpoints", "{task.description}"]
-    assert updates[0] == {"description": name, "completed": 0, "total": None}
-    done = [update["completed"] for update in updates]
-    assert done == sorted(done) and done[-1] == updates[-1]["total"] == (size or done[-1]) > 0
-
-
 def test_the_exporters_first_look(logs: Path, bars: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal the runs of all logdirs are counted, until each logdir was looked at."""
     from supervisor_core.metrics.exporter import Exporter
@@ -195,34 +160,3 @@ def test_the_exporters_first_look(logs: Path, bars: list[Any], monkeypatch: pyte
     serving.stop()
     ((what, done),) = bars
     assert what == "first look" and done[-1] == (2, 2)
-
-
-def test_a_line_of_the_log_stays_above_the_bar(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handler that was made before writes through the bar, which is drawn again below the line."""
-    monkeypatch.setattr(sys, "stderr", terminal.file)
-    handler, clock = serving._ErrorStream(), Hand()
-    with runs_bar("first look", clock=clock, console=terminal.console) as on_progress:
-        clock.now += SHOW_AFTER_SECS
-        on_progress(3, 10)
-        terminal.up_to("3/10")
-        handler.emit(logging.makeLogRecord({"msg": "/runs does not answer", "levelno": logging.WARNING}))
-        assert "\x1b[2K/runs does not answer" in terminal.up_to("/runs does not answer")  # in place of the bar
-        terminal.up_to("3/10")
-
-
-def test_the_exporter_is_stopped_during_its_first_look(bars: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal ends the wait for it; without a terminal there is none."""
-    stop, started = threading.Event(), []
-
-    class Looking:
-        has_looked = False
-
-        def start(self, *arguments: object) -> None:
-            started.append(arguments)
-            stop.set()
-
-    monkeypatch.setattr(exporter.sys.stderr, "isatty", lambda: True, raising=False)
-    exporter._start(Looking(), stop)  # type: ignore[arg-type]
-    monkeypatch.setattr(exporter.sys.stderr, "isatty", lambda: False, raising=False)
-    exporter._start(Looking(), stop)  # type: ignore[arg-type]
-    assert len(started[0]) == 1 and started[1] == () and len(bars) == 1

@@ -73,13 +73,6 @@ def test_several_runs_or_a_window_are_the_fleet_s(run: Command, tmp_path: Path) 
     assert "the fleet, 2 runs, in" in run("report", tmp_path, "--html", target).output
 
 
-def test_a_report_goes_to_standard_output(run: Command, tmp_path: Path) -> None:
-    """The page, and nothing else."""
-    write(tmp_path / "digits")
-    done = run("report", tmp_path, "--html", "-")
-    assert done.stdout.startswith("<!doctype html>") and done.stdout.endswith("</html>\n")
-
-
 def test_only_a_file_is_replaced(run: Command, tmp_path: Path) -> None:
     """A directory, a pipe, and a directory that is not there are errors that name them; a link is followed."""
     write(tmp_path / "logs")

@@ -69,12 +69,6 @@ def test_links_to_the_run_arrive(run: Callable[..., Result]) -> None:
     assert json.loads(run("dashboard", *links[:2]).stdout) == dashboard(screens)
 
 
-def test_labels_that_distinguish_runs(run: Callable[..., Result]) -> None:
-    """Every rule that is about runs has them."""
-    assert printed(run("rules", "--by", "run, namespace")) == rule_groups(by=("run", "namespace"))
-    assert "by (run, namespace)" in run("rules", "--by", "run,namespace").stdout
-
-
 @each(
     "arguments, complaint",
     [

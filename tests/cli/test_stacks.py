@@ -26,7 +26,6 @@ from supervisor_core.process.outside import OutsideStacks, ThreadState, find_py_
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, read_page
 from supervisor_core.process.stacks_file import StacksFile, look_text, stacks_path
-from tests.cases import each
 from tests.story.run_file import RunFile
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or boot_id() is None, reason="there is no /proc")
@@ -94,24 +93,6 @@ def test_threads_are_shown_with_what_the_kernel_says(
     ]
 
 
-@each(
-    "change, said",
-    [
-        ({}, "progressing"),
-        ({"hang_timeout_secs": 300.0}, "progressing"),
-        ({"hang_timeout_secs": None}, "no progress is expected"),
-        ({"hang_timeout_secs": 2.0}, "no progress for 3 s (hang timeout 2 s)"),
-    ],
-)
-def test_a_session_progresses_within_its_hang_timeout(change: dict[str, Any], said: str, session: StacksFile) -> None:
-    """As its page says."""
-    page = read_page(session.path.with_suffix(".page"))
-    assert page is not None
-    assert command._progress(replace(page, **change), 3.0) == said
-    waits = replace(page, hang_timeout_secs=300.0)
-    assert command._progress(waits, 19.0) == "no progress for 19 s (hang timeout 300 s)"
-
-
 def test_without_py_spy_what_the_session_wrote_is_shown(
     run: Callable[..., Any], outside: list[OutsideStacks], session: StacksFile, tmp_path: Path
 ) -> None:
@@ -167,15 +148,6 @@ def test_a_target_without_a_process_is_refused(run: Callable[..., Any], tmp_path
     RunFile(other, session="s2").lives(1.7e9, ended="completed")
     done = run("stacks", other)
     assert (done.exit_code, "has ended (completed)" in done.stderr) == (2, True)
-
-
-def test_a_session_without_a_page_is_found_by_its_liveness_file(
-    run: Callable[..., Any], tmp_path: Path, outside: list[OutsideStacks], session: StacksFile
-) -> None:
-    """It has the process, if that is one of this machine."""
-    outside += [OutsideStacks(stacks={"MainThread": OWN})]
-    RunFile(tmp_path / "other", session="s2").lives(1.7e9, pid=os.getpid(), boot=boot_id())
-    assert f"Process {os.getpid()}\n" in run("stacks", tmp_path / "other").stdout
 
 
 def test_the_page_that_the_liveness_file_names_is_found_wherever_it_is(

@@ -8,14 +8,12 @@ from typing import Any
 
 from supervisor_core.cli.look import SeenRun
 from supervisor_core.cli.overview import overview
-from supervisor_core.cli.text import SHOWN_NONFINITE, SHOWN_ROWS, STATES, advice_text, again_text
+from supervisor_core.cli.text import STATES, advice_text, again_text
 from supervisor_core.cli.timeline import bar
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.judge.finding import Finding
-from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.model.checkpoints import Checkpoint
-from supervisor_core.run.model.program_launch import ProgramLaunch
 from supervisor_core.run.model.run import AtRisk, Goodput, Run, Silence, Stall, ThreadHistory, ThreadSpan, ThreadTick
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.model.tag_values import NonFinite
@@ -50,17 +48,6 @@ def run(**changes: Any) -> Run:
     return replace(RunFold("a/[b]").run(START), **{**values, **changes})
 
 
-def test_a_long_error_is_cut_in_the_table_and_whole_below() -> None:
-    """The columns after it stay where they are."""
-    error = f"RuntimeError: [pair.cc:561] Connection closed by peer{' and again' * 200}"
-    first = replace(session(1, 0.0, 400.0, "error", first_step=0, last_step=850), error=error)
-    lines = shown(run(sessions=(first, session(2, 500.0, 1000.0, "running", first_step=800))), 10_000).splitlines()
-    head = next(line for line in lines if line.startswith("session "))
-    assert len(head) < 250 and head.rstrip().endswith("then")
-    assert any("Connection closed by peer and again" in line and " ... " in line for line in lines if error not in line)
-    assert [line for line in lines if error in line] == [f"session 1: error {error}"]
-
-
 def thread(name: str, session: str = "s2", **more: Any) -> ThreadHistory:
     """A service thread that is well."""
     known = {"interval_secs": 120.0, "ticks": 7, "failures": 0, "last_error": None, "state": "idle"}
@@ -76,12 +63,6 @@ def stall(**more: Any) -> Stall:
 def test_a_bar_shows_each_stretch_where_it_was() -> None:
     """Ten seconds in ten characters: a stretch covers its seconds, and the last one that does wins."""
     assert bar([(0.0, 4.0, "a"), (6.0, 9.9, "b"), (3.0, 3.0, "x")], 0.0, 10.0, 10) == "aaaxa bbbb"
-
-
-def test_a_bar_shows_what_is_too_short_for_it() -> None:
-    """A moment, or what lies outside by rounding, still has a character."""
-    assert bar([(500.0, 500.0, "x"), (1000.0, 1000.1, "e")], 0.0, 1000.0, 10) == "     x   e"
-    assert bar([(5.0, 5.0, "x")], 5.0, 5.0, 3) == "x  "
 
 
 def test_a_timeline_shows_what_happened() -> None:
@@ -135,16 +116,6 @@ def test_a_lost_session_is_cut_by_its_steps_where_no_save_is_known() -> None:
     assert drawn.rstrip("▒✗") == "█" * 97 and drawn.endswith("▒✗")
 
 
-def test_an_earlier_session_loses_what_a_later_one_goes_back_behind() -> None:
-    """The third session resumes before the second began: of the second nothing was kept, nor the end of the first."""
-    second = session(2, 500.0, 700.0, "error", first_step=800, last_step=900)
-    third = session(3, 800.0, 1000.0, "running", first_step=425, last_step=600)
-    again = restart(2, 900, 425, at=START + 800.0, reason="error")
-    eventful = run(sessions=(run().sessions[0], second, third), restarts=(run().restarts[0], again))
-    drawn = lane(shown(eventful, 113), "sessions").split()
-    assert drawn == ["█" * 20 + "▒" * 20 + "✗", "▒" * 20 + "✗", "█" * 20]
-
-
 def test_whose_it_is_and_where_it_runs() -> None:
     """Host, processes, devices and labels, as far as they are known; each session's host where they differ."""
     first, last = run().sessions
@@ -177,14 +148,6 @@ def test_values_that_are_not_finite_are_shown_by_tag() -> None:
         "Not finite: grads/norm: 1 value is NaN or infinite, step 9.",
     ]
     assert "finite" not in shown(run(loss_finite=True))
-
-
-def test_of_many_tags_that_are_not_finite_some_are_shown() -> None:
-    """A model whose every gradient is NaN does not push the rest off the screen; control characters are escaped."""
-    tags = tuple(NonFinite(tag=f"g\x1b{i}", values=1, first_step=1, last_step=1) for i in range(100))
-    drawn = shown(run(nonfinite=100, nonfinite_tags=tags))
-    assert drawn.count("Not finite: g") == SHOWN_NONFINITE
-    assert "Not finite: 95 more tags (--json has all)." in drawn and "\x1b" not in drawn
 
 
 def test_threads_and_stalls_have_lanes() -> None:
@@ -239,15 +202,6 @@ def row_of(hang: Stall) -> list[str]:
     """The thread, what it does and where, in the row of a stall."""
     drawn = shown(run(stalls=(hang,))).splitlines()
     return drawn[next(index for index, line in enumerate(drawn) if line.startswith("stall since")) + 1].split()[-4:]
-
-
-@each("same, activity, word", [(True, "waits", "waiting"), (True, "busy", "busy"), (False, "busy", "moving")])
-def test_a_stall_has_a_word_for_what_its_thread_does(same: bool, activity: Any, word: str) -> None:
-    """As two looks at its frames found it; blocked where native code holds the lock."""
-    recorded = stall(thread="summary", location="/srv/job.py:5 write", same_frames=same, activity=activity)
-    assert row_of(recorded) == ["summary", word, "/srv/job.py:5", "write"]
-    blocked = replace(recorded, blocked_since=START + 7)
-    assert row_of(blocked) == ["summary", "blocked", "/srv/job.py:5", "write"]
 
 
 def test_the_head_has_what_is_said_worst_first() -> None:
@@ -316,23 +270,6 @@ def test_a_session_has_the_verdict_on_its_resume(exact: bool | None, check: Resu
     assert "resume" not in shown(run(), 160)
 
 
-def test_reasons_that_are_not_shown_are_counted() -> None:
-    """Five of eight are shown, and where the others are."""
-    first, second = run().sessions
-    reasons = tuple(f"Reason {number}." for number in range(8))
-    found = run(sessions=(first, replace(second, resume_exact=False, resume_reasons=reasons)))
-    drawn = shown(found, 160)
-    assert "Not an exact resume: Reason 4." in drawn and "Reason 5" not in drawn
-    assert "Not an exact resume: other reasons: 3; --json has all." in drawn
-
-
-def test_a_completed_session_was_not_down_after_its_end() -> None:
-    """The cell of its restart has the steps alone."""
-    first, second = run().sessions
-    drawn = shown(run(sessions=(replace(first, outcome="completed"), second)), 160)
-    assert "50 steps recomputed" in drawn and " down" not in drawn
-
-
 def test_a_silence_is_drawn_and_named_in_the_headline() -> None:
     """How long the process did not run is in the first line, and where is on the axis."""
     silence = Silence(session="s2", since=START + 600, until=START + 650, secs=50.0, cause="machine_paused")
@@ -349,14 +286,6 @@ def test_a_run_without_anything_is_shown() -> None:
     empty = RunFold("a").run(START)
     assert shown(empty, 80).split() == ["a", "no", "session"]
     assert rows([empty], START, 80) == ["run", "a"]
-
-
-def test_only_the_newest_rows_are_shown() -> None:
-    """A hundred checkpoints do not push the rest off the screen."""
-    many = tuple(Checkpoint(session="s1", at=START + i, step=i, path=f"m-{i}") for i in range(100))
-    drawn = shown(run(checkpoints=many))
-    assert drawn.count("  m-") + drawn.count("\nm-") == SHOWN_ROWS
-    assert "m-99" in drawn and "m-79" not in drawn
 
 
 def rows(runs: Sequence[Run], now: float, width: int | None, *found: Finding) -> list[str]:
@@ -376,14 +305,6 @@ def test_the_overview_has_a_line_for_each_run() -> None:
     assert first.startswith("c    ✗ lost") and first.endswith("  The process is gone. (for 1 min)")
     assert "▶ running" in second and "10 min 10 s of 10 min" in second and "90.0 %" in second
     assert rows(runs, END, 80, lost)[4] == "    The process is gone. (for 1 min)"
-
-
-@each("state", ["lost", "failed"])
-def test_a_checkpoint_has_no_age_once_the_run_is_over(state: str) -> None:
-    """What counts then is the step at which a restart would resume."""
-    finding = Finding(kind=state, severity="page", text="It is over.")
-    _, row = rows([run(state=state)], START + 5000.0, None, finding)
-    assert "at step 800" in row and " of " not in row
 
 
 def test_names_are_shortened_where_there_is_no_room() -> None:
@@ -420,27 +341,3 @@ def test_the_advice_is_one_sentence(interval: float | None) -> None:
     expected += "; present interval 10 min (0.5 %)." if interval else "."
     assert advice_text(advice) == expected
     assert advice_text(NO_ADVICE) is None
-
-
-def test_a_restart_that_is_due_is_said() -> None:
-    """What a restarter recorded of the launch before, or that the program has no session yet; not once it has."""
-    killed = ProgramLaunch(
-        launch="l1", state="end", attempt=1, started_at=START, ended_at=START + 400.0, cause="signal", signal="SIGKILL",
-        action="restart", backoff_secs=8.0,
-    )  # fmt: skip
-    begun = ProgramLaunch(launch="l2", state="begin", attempt=2, started_at=START + 408.0)
-    text = "restarted by tb-supervisor: killed by SIGKILL; attempt 1; next in 8 s."
-    for state, launches, line in (
-        ("unknown", (killed,), text),
-        ("unknown", (killed, begun), f"Launch 2 has no session yet. Before: {text}"),
-        ("unknown", (begun,), "Launch 2 has no session yet."),
-        ("completed", (killed,), None),
-    ):
-        watched = WatchedRun(run=run(state=state, launches=launches), files=())
-        assert [found.text for found in findings(watched, START + 420.0)] == ([] if line is None else [line])
-
-
-def test_a_run_without_a_session_has_no_empty_table() -> None:
-    """Its program died before its first event; nothing of it was inferred."""
-    drawn = shown(run(state="failed", sessions=(), restarts=(), inferred=True), 100)
-    assert "no session" in drawn and "inferred" not in drawn and "started" not in drawn

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -94,14 +93,6 @@ def test_a_torn_state_file_is_noted(run: Run, logdir: Path) -> None:
     assert "A restart would resume from model.ckpt-200 (step 200)." in result.stdout
 
 
-def test_an_empty_run_with_a_torn_state_file(run: Run, tmp_path: Path) -> None:
-    """A state file without any checkpoint: a restart would begin at step 0, so the status is 1."""
-    (tmp_path / "checkpoint").write_bytes(b"")
-    result = run("verify", tmp_path)
-    assert result.exit_code == 1
-    assert "A restart would begin at step 0: there is no checkpoint." in result.stdout
-
-
 def test_older_ones_that_were_deleted_are_no_damage(run: Run, logdir: Path) -> None:
     """A checkpoint that the state file still names and somebody deleted is missing; only the chosen one matters."""
     for path in (logdir / "first").glob("model.ckpt-100.*"):
@@ -112,12 +103,6 @@ def test_older_ones_that_were_deleted_are_no_damage(run: Run, logdir: Path) -> N
     for path in (logdir / "second").glob("model.ckpt-200.*"):
         path.unlink()
     assert run("verify", logdir / "second").exit_code == 1
-
-
-def test_the_step_inside_counts(run: Run, tmp_path: Path, writer: Any) -> None:
-    """The step shown is the one stored in the checkpoint, whatever its name says."""
-    writer.write_bundle(tmp_path / "model.ckpt-100", {"global_step": writer.step(123)})
-    assert "A restart would resume from model.ckpt-100 (step 123)." in run("verify", tmp_path).stdout
 
 
 def test_json(run: Run, logdir: Path) -> None:
@@ -148,64 +133,6 @@ def test_json(run: Run, logdir: Path) -> None:
         "reason": "model.ckpt-100.data-00000-of-00001: the file is missing",
         "source": "state",
     }
-
-
-def test_several_savers_in_one_directory(run: Run, logdir: Path, writer: Any) -> None:
-    """Checkpoints of other names in the same directory are read as well; a restart looks for the state file's."""
-    writer.write_run(logdir / "first", [900], basename="best", state=False)
-    result = run("verify", logdir / "first")
-    assert result.exit_code == 0
-    assert "model.ckpt-100" in result.stdout
-    assert "best-900" in result.stdout
-    assert result.stdout.startswith(".\n") and result.stdout.endswith("resume from model.ckpt-200 (step 200).\n")
-
-
-def test_without_a_state_file(run: Run, tmp_path: Path, writer: Any) -> None:
-    """Checkpoints of any name are found without a state file; that it is missing is noted."""
-    writer.write_run(tmp_path, [5], basename="net", state=False)
-    result = run("verify", tmp_path)
-    assert "  note     the state file 'checkpoint' is missing\n" in result.stdout
-    assert "A restart would resume from net-5 (step 5)." in result.stdout
-
-
-def test_names_are_shown_as_they_are(run: Run, tmp_path: Path, writer: Any) -> None:
-    """Brackets and other letters in names are names, not formatting; long lines are not broken."""
-    name = "训练 [bold] " + "x" * 120
-    writer.write_run(tmp_path / name, [5])
-    result = run("verify", tmp_path)
-    assert result.stdout.startswith(f"{name}\n  good     step 5 ")
-
-
-@each(
-    "make, words",
-    [
-        (lambda path: None, "does not exist."),
-        (lambda path: path.write_text(""), "give the directory that it is in: "),
-        (lambda path: Path(f"{path}.index").write_text(""), "is a checkpoint; give the directory that it is in: "),
-        (lambda path: path.mkdir(), "There are no events files and no checkpoints in"),
-    ],
-)
-def test_wrong_input_is_one_clear_line(run: Run, tmp_path: Path, make: Callable[[Path], Any], words: str) -> None:
-    """What is no directory, or holds no checkpoints, is said in one line; status 2, nothing on the way out."""
-    make(tmp_path / "given")
-    result = run("verify", tmp_path / "given")
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("Error: ")
-    assert words in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-def test_a_remote_logdir_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system that does not answer, or is not known, is one clear line as well."""
-    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    for logdir, said in (
-        ("nosuchscheme://bucket/run", "Error: Cannot read events from 'nosuchscheme://bucket/run': no file system for"),
-        ("memory://no-such-run", "Error: memory://no-such-run cannot be listed: "),
-    ):
-        result = run("verify", logdir)
-        assert result.exit_code == 2
-        assert said in result.stderr and result.stderr.count("\n") == 1
 
 
 def test_a_remote_logdir(run: Run, logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,22 +213,6 @@ def test_a_torn_end_and_what_is_no_events_file_are_no_damage(run: Run, with_even
     assert result.exit_code == 0
     assert f"  torn     {file.name}  its last " in result.stdout
     assert "  skipped  events.out.tfevents.9.empty  " in result.stdout
-
-
-def test_quiet_in_a_pipe(logdir: Path) -> None:
-    """Into a pipe go plain lines: no progress, no colours, nothing on the error stream, no tensorflow in memory."""
-    script = (
-        "import sys\n"
-        "from supervisor_core.cli import main\n"
-        "try:\n"
-        "    main(['verify', sys.argv[1]])\n"
-        "finally:\n"
-        "    assert not {'tensorflow', 'tensorboard'} & set(sys.modules)\n"
-    )
-    result = subprocess.run([sys.executable, "-c", script, str(logdir)], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert result.stderr == ""
-    assert "\x1b" not in result.stdout
 
 
 def test_what_was_set_aside_is_shown_with_its_reason(run: Run, logdir: Path, clock_at: Any) -> None:

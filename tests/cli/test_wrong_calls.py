@@ -55,26 +55,6 @@ def test_a_removed_command_names_what_to_use(run: Run) -> None:
     assert "The command 'diff' was removed. Instead: compare the arrays" in error_of(run("diff", "a", "b"))
 
 
-@each("name", ["inspect", "verify"])
-def test_a_path_with_blanks_needs_quotes(run: Run, tmp_path: Path, name: str) -> None:
-    """A shell has divided it; what it is together is given as it can be pasted."""
-    (tmp_path / "a2c with [brackets] and NaN").mkdir()
-    said = error_of(run(name, tmp_path / "a2c", "with", "[brackets]", "and", "NaN", "more"))
-    assert said == (
-        f"{tmp_path / 'a2c'} does not exist. A path with blanks needs quotes: '{tmp_path}/a2c with [brackets] and NaN'"
-    )
-    assert "needs quotes" not in error_of(run(name, tmp_path / "a2c", "with"))
-
-
-@each("name", ["inspect", "verify"])
-@each("file", ["runs.zip", "Runs.tar.gz"])
-def test_an_archive_has_to_be_unpacked(run: Run, tmp_path: Path, name: str, file: str) -> None:
-    """The directory that it is in need not have events files."""
-    (tmp_path / file).write_bytes(b"PK")
-    said = error_of(run(name, tmp_path / file))
-    assert said == f"{tmp_path / file} is an archive; unpack it, and give the directory with its events files."
-
-
 @each(
     "words, said",
     [
@@ -91,8 +71,7 @@ def test_an_archive_has_to_be_unpacked(run: Run, tmp_path: Path, name: str, file
         ("inspect --xyzzy logs", "There is no option --xyzzy. `tb-supervisor inspect --help` lists the options."),
         (
             "inspect --hang-timeout 3 logs",
-            "There is no option --hang-timeout. It is an option of run: `tb-supervisor inspect --help` lists those of "
-            "this command.",
+            "There is no option --hang-timeout. It is an option of run, and comes after the command: tb-supervisor run",
         ),
         ("--follow logs", "It is an option of inspect, and comes after the command: tb-supervisor inspect"),
         ("--hold 5m", "It is an option of manifests and rules, and comes after the command: tb-supervisor manifests"),
@@ -130,12 +109,8 @@ def test_what_was_mistyped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
         (["sh", "a.sh"], "LOGDIR is missing, as in `tb-supervisor run runs -- sh a.sh`."),
         (["--", "sh", "a.sh"], "LOGDIR is missing, as in `tb-supervisor run runs -- sh a.sh`."),
         (["sh", "-c", "x"], "LOGDIR is missing, as in `tb-supervisor run runs -- sh -c x`."),
-        (
-            ["--", "no-such", "x"],
-            "`tb-supervisor run runs -- no-such x`. Besides, there is no program 'no-such' in the",
-        ),
-        (["no-such"], "LOGDIR is missing, as in `tb-supervisor run runs -- no-such`. Besides, there is no program"),
-        (["--", "./a.sh"], "Besides, './a.sh' is not executable: give `sh ./a.sh`, or `chmod +x ./a.sh`."),
+        (["no-such", "x"], "The -- after LOGDIR is missing: `tb-supervisor run no-such -- x`"),
+        (["--", "./a.sh"], "LOGDIR is missing, as in `tb-supervisor run runs -- ./a.sh`."),
         (["./logs"], "COMMAND is missing, as in `tb-supervisor run ./logs -- python train.py`"),
         (["logs", "--"], "COMMAND is missing, as in `tb-supervisor run logs -- python train.py`"),
         (["--logdir", "logs"], "COMMAND is missing, as in `tb-supervisor run logs -- python train.py`"),

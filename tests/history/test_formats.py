@@ -107,14 +107,6 @@ def test_no_text_is_a_formula_in_a_spreadsheet(tmp_path: Path, table: Table) -> 
     }
 
 
-def test_a_table_without_rows_is_a_file(file: Path, table: Table) -> None:
-    """With its columns, where the format has them."""
-    with TableFile(str(file), table) as writing:
-        pass
-    assert writing.rows == 0 and file.exists()
-    assert file.suffix != ".csv" or file.read_text() == "run,step,at,secs,ok,labels\n"
-
-
 def test_an_error_leaves_what_was_there(file: Path, table: Table) -> None:
     """And nothing else."""
     file.write_text("before")
@@ -225,30 +217,6 @@ def test_a_file_that_is_replaced_while_it_is_read_again_is_an_error(
 
     with pytest.raises(EventsError, match="was replaced while it was read"):
         ScalarPass(str(tmp_path), most_held=0).read(take)
-
-
-def test_points_of_a_file_that_is_replaced_while_it_is_held_are_those_of_the_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was held of it before is let go of."""
-    monkeypatch.setattr(index, "PIECE_BYTES", 300)
-    for name, value in (("run", 1.0), ("other", 2.0)):
-        with EventsWriter(tmp_path / name, clock=StillClock(1.7e9)) as writer:
-            for step in range(100):
-                writer.scalar("loss", value, step)
-    (file,), (other,) = (tmp_path / "run").iterdir(), (tmp_path / "other").iterdir()
-    found: list[float] = []
-
-    def take(run: RunPoints) -> None:
-        for _, by_tag in run.pieces:
-            found.extend(by_tag["loss"].values.tolist())
-
-    def replace(points: int) -> None:
-        if points and other.exists():
-            other.replace(file)
-
-    ScalarPass(str(tmp_path / "run")).read(take, on_points=replace)
-    assert set(found) == {2.0} and len(found) <= 100
 
 
 def test_without_pyarrow_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -160,14 +159,6 @@ def test_runs_are_asked_for_by_name(logs: Path) -> None:
         runs[anything]
 
 
-def test_a_run_without_values_says_so(tmp_path: Path) -> None:
-    """Where a tag is asked for."""
-    with EventsWriter(tmp_path) as writer:
-        writer.flush()
-    with pytest.raises(EventsError, match=r"has no tag 'loss': there are no values in its files\.$"):
-        supervisor_core.open_run(tmp_path).scalars("loss")
-
-
 def test_what_could_not_be_read_is_said(logs: Path) -> None:
     """The rest is there."""
     first = min((logs / "a").glob("*tfevents*"))
@@ -193,29 +184,6 @@ def test_runs_are_shown_as_a_table(tmp_path: Path) -> None:
         (tmp_path / f"events.out.tfevents.{number}").rename(tmp_path / f"r{number}" / f"events.out.tfevents.{number}")
     many = supervisor_core.open_runs(tmp_path)._repr_html_()
     assert many.count("<tr>") == 201 and "The first 200 are shown." in many
-
-
-def test_each_column_of_the_table_is_below_its_heading(logs: Path) -> None:
-    """The machine and the finding of a run, too."""
-    with EventsWriter(logs / "host", clock=StillClock(START)) as writer:
-        record = SessionRecord(session="s", attempt=1, host="node-7", pid=1, facade="supervise", started_at=START)
-        writer.summary(summary_bytes(record), 0)
-    shown = supervisor_core.open_runs(logs)._repr_html_()
-    headings = re.findall("<th[^>]*>([^<]*)</th>", shown)
-    rows = [re.findall("<td>([^<]*)</td>", row) for row in shown.split("<tr>")[2:]]
-    assert {len(row) for row in rows} == {len(headings)}
-    cells = {row[0]: dict(zip(headings, row, strict=True)) for row in rows}
-    assert cells["host"]["host"] == "node-7" and cells["a/eval"]["host"] == "-"
-    assert cells["a"]["finding"]
-
-
-def test_a_run_without_a_report_is_shown_as_a_table(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the reason."""
-    monkeypatch.setitem(sys.modules, "tb_plugin.report", None)
-    shown = supervisor_core.open_run(logs / "a")._repr_html_()
-    (cells,) = re.findall("<tr><td>.*?</tr>", shown)
-    assert cells.count("<td>") == shown.count("<th "), "a cell for each heading"
-    assert "<td>failed</td>" in shown and "A report needs the package tb_plugin" in shown
 
 
 @pytest.mark.skipif(not LOGDIRS.is_dir(), reason=f"the real logdirs are not at {LOGDIRS}")

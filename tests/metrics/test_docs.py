@@ -91,7 +91,7 @@ def test_every_query_is_valid(tmp_path: Path, promtool) -> None:
         "base.address",
         *("metrics.collector", "metrics.config_files"),
         *("metrics.labels", "metrics.render", "metrics.server"),
-        *("restarter.not_started", "restarter.failure", "cli"),
+        *("restarter.failure", "cli"),
     ],
 )
 def test_the_examples_in_the_code_work(module: str) -> None:

@@ -103,15 +103,6 @@ def test_a_command_says_the_same_there(system: str, command: str, logdir: Path) 
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_report_is_written_there(system: str, logdir: Path, tmp_path: Path) -> None:
-    """One page, which has the run; the frontend must be built."""
-    page = tmp_path / "report.html"
-    status, _, errors = done(system, CLI, "report", logdir, "--run", "a", "--html", page)
-    assert status == 0, errors
-    assert page.read_text("utf-8").startswith("<!doctype html>")
-
-
-@pytest.mark.parametrize("system", SYSTEMS)
 def test_the_exporter_serves_and_stops_there(system: str, logdir: Path) -> None:
     """A scrape has the run's step; SIGTERM ends it with status 0."""
     with start(system, CLI, "exporter", logdir, "--web.listen-address", "127.0.0.1:0") as process:
@@ -191,12 +182,6 @@ def test_a_training_on_macos_stops_and_resumes(tmp_path: Path) -> None:
     (run,) = json.loads(done(None, CLI, "inspect", "--json", tmp_path)[1])["runs"]
     assert run["state"] == "completed" and len(run["sessions"]) == 2
     assert run["sessions"][1]["restored_checkpoint"].endswith(f"ckpt-{reached}")
-
-
-def test_free_bytes_are_known_on_windows(tmp_path: Path) -> None:
-    """A finding says when the next checkpoints do not fit."""
-    program = "import sys; from supervisor_core.base.systems import free_bytes; print(free_bytes(sys.argv[1]) > 0)"
-    assert done("win32", program, tmp_path)[1] == "True\n"
 
 
 def test_what_the_systems_lack_is_taken_away() -> None:

@@ -36,17 +36,6 @@ def test_the_kernels_count_of_oom_kills(tmp_path: Path, groups: str, path: str, 
     assert oom_kills(str(tmp_path)) == 2
 
 
-@each("text", ["", "oom_kill many\n", "\xff"])
-def test_an_unknown_count_is_none(tmp_path: Path, text: str) -> None:
-    """No control groups, or ones with other files."""
-    assert oom_kills(str(tmp_path)) == 0
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text("0::/a\n")
-    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
-    (tmp_path / "sys/fs/cgroup/memory.events").write_text(text)
-    assert oom_kills(str(tmp_path)) == 0
-
-
 def test_what_cannot_be_killed_is_not_waited_for_if_it_was_only_looking(monkeypatch: pytest.MonkeyPatch) -> None:
     """A py-spy that waits for a mount; the program itself is waited for."""
     looker, program = (processes.Process(pid, parent=1, group=1, start=1) for pid in (7, 8))

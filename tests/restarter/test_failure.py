@@ -40,14 +40,6 @@ def test_the_last_exception_and_the_programs_own_line_identify_a_failure(tmp_pat
     assert syntax is not None and syntax.type == "SyntaxError"
 
 
-def test_the_prefix_of_a_rank_is_no_part_of_a_traceback() -> None:
-    """PyTorch writes [rank0]: before each line of an uncaught error."""
-    text = (
-        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/x/a.py", line 3, in f\n[rank0]: KeyError: 1\n'
-    )
-    assert failure_of(text, None, None) == Failure(type="KeyError", where="a.py:3 in f")
-
-
 TABLE = """
 Traceback (most recent call last):
   File "/venv/bin/torchrun", line 7, in <module>
@@ -144,12 +136,6 @@ def test_a_fatal_signal_has_the_line_that_the_fault_handler_printed(tmp_path: Pa
     (tmp_path / "train.py").write_text(code)
     done = subprocess.run([sys.executable, str(tmp_path / "train.py")], capture_output=True, text=True)
     assert failure_of(done.stderr, -done.returncode, 3) == Failure(type="SIGSEGV", where="train.py:4 in step", step=3)
-
-
-def test_a_process_that_fails_without_a_word_has_no_failure_to_compare() -> None:
-    """Status 1 alone says nothing."""
-    assert failure_of("loss 0.5\nloss 0.4\n", None, 3) is None
-    assert failure_of("", None, None) is None
 
 
 @each(

@@ -17,7 +17,6 @@ from supervisor_core.restarter.hang import (
     STARTING_SECS,
     EventsSeen,
     HangWatch,
-    is_descendant,
 )
 from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS
 from tests.cases import each
@@ -93,20 +92,6 @@ def test_what_cannot_be_written_is_said_once(page: PageReading) -> None:
     assert said(save_failures_in_a_row=None) == []
 
 
-def test_a_hang_says_what_its_thread_does(page: PageReading) -> None:
-    """As the session has found out; the place alone where it could not."""
-    place = "MainThread at train.py:88 in step"
-    texts = {
-        activity: Trainer(replace(page, location=place, activity=activity)).silent(5).text.partition(", ")[2]
-        for activity in ("busy", "waits", None)
-    }
-    assert texts == {
-        "busy": "MainThread is busy at train.py:88 in step",
-        "waits": "MainThread waits at train.py:88 in step",
-        None: "MainThread is at train.py:88 in step",
-    }
-
-
 @each("change", [{"hang_timeout_secs": None}, {"ended": True}, {"phase": "stopped"}])
 def test_some_pages_cannot_hang(page: PageReading, change: dict[str, Any]) -> None:
     """A phase without a hang timeout, and a session that has ended."""
@@ -122,14 +107,6 @@ def test_a_stopped_program_does_not_hang(page: PageReading) -> None:
     trainer.is_stopped = False
     assert trainer.silent(3) is None
     assert trainer.silent(1) is not None
-
-
-def test_a_killed_worker_is_no_hang(page: PageReading) -> None:
-    """Its page stays for the next session to read; the step in it still counts."""
-    trainer = Trainer(page)
-    trainer.is_running = False
-    assert trainer.silent(100) is None
-    assert trainer.watch.step == 7
 
 
 def test_time_in_which_the_restarter_did_not_run_does_not_count(page: PageReading) -> None:
@@ -170,20 +147,6 @@ def test_a_rank_hangs_while_the_others_train_or_have_ended(page: PageReading, ot
     trainer = Trainer(page)
     trainer.pages.append(replace(page, session="b", **other))
     assert trainer.silent(5).phase == "training"
-
-
-def test_a_killed_evaluation_is_not_waited_for(page: PageReading) -> None:
-    """Its page stays, and shows the phase that it was in."""
-    trainer = Trainer(page)
-    trainer.pages.append(replace(page, session="b", phase="evaluating", hang_timeout_secs=50.0))
-    trainer.watch.running = lambda reading: reading.phase == "training"
-    assert trainer.silent(5).phase == "training"
-
-
-def test_pages_of_other_programs_do_not_count(page: PageReading) -> None:
-    """Another training of the same user on this machine may hang as it likes."""
-    trainer = Trainer(replace(page, pid=1234))
-    assert trainer.silent(100) is None and trainer.watch.step is None
 
 
 def test_a_program_without_a_page_is_judged_by_its_events(page: PageReading) -> None:
@@ -233,11 +196,3 @@ def test_a_page_that_another_process_has_left_is_not_of_the_launch(tmp_path: Pat
     assert HangWatch(os.getpid(), pages=lambda: [page]).read() == [page]
     left = replace(page, process_started_ticks=page.process_started_ticks - 1)
     assert HangWatch(os.getpid(), pages=lambda: [left]).read() == []
-
-
-def test_a_process_belongs_to_those_that_started_it() -> None:
-    """Itself, its parent, and not its child."""
-    assert is_descendant(os.getpid(), os.getpid())
-    assert is_descendant(os.getpid(), os.getppid())
-    assert not is_descendant(os.getppid(), os.getpid())
-    assert not is_descendant(1 << 30, os.getpid())

@@ -12,8 +12,6 @@ from supervisor_core.events.telemetry import DeathRecord, SessionRecord, summary
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import PageReading, pages_in
-from supervisor_core.restarter.hang import Hang
-from supervisor_core.restarter.hang_stacks import KeptStacks
 from supervisor_core.restarter.journal import LaunchJournal
 from supervisor_core.restarter.launch import Death, LaunchFacts
 from supervisor_core.restarter.policy import ChildEnd, Decision, Failure
@@ -98,20 +96,6 @@ def test_what_cannot_be_written_is_logged_and_keeps_nothing_waiting(
     assert journal.unrecorded is not None and journal.unrecorded.ended_at == STARTED + 60.0
     assert "Launch 1 is not recorded" in caplog.text
     assert [launch.attempt for launch in LogdirWatch(str(tmp_path)).refresh().runs["."].run.launches] == [2]
-
-
-def test_a_hang_is_the_watchdogs_decision(tmp_path: Path) -> None:
-    """With where it hangs, and where the stacks are."""
-    launch = end(facts(1, tmp_path))
-    launch.cause, launch.failure = "hang", Failure(type="hang", where="MainThread at train.py:88 in step")
-    launch.kept_stacks = KeptStacks("/dev/shm/a.stacks")
-    launch.hang = Hang(phase="training", secs=9.0, hang_timeout_secs=6.0, act_after_secs=None, pid=4711)
-    journal = LaunchJournal(("python",))
-    journal.ended(launch)
-    journal.close()
-    found = LogdirWatch(str(tmp_path)).refresh().runs["."].run.launches[0]
-    assert (found.decided_by, found.stacks) == ("watchdog", "/dev/shm/a.stacks")
-    assert "hung, MainThread at train.py:88 in step; attempt 1" in launch_text(found)
 
 
 @each("below", ["", "run"])

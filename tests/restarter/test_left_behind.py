@@ -65,15 +65,6 @@ def test_a_training_in_the_background_that_fails_is_started_again(
     assert ("the training in the background failed" in restarter.log) is bool(helper)
 
 
-def test_a_training_in_the_background_that_hangs_is_started_again(running: Callable[..., Any], tmp_path: Path) -> None:
-    """Its page is found though the program that has started it has ended."""
-    script = start_script(tmp_path, "TRAIN &\n", *training(tmp_path, 20, "hangs"))
-    restarter = running(script, options=["--stop-timeout", "1s", "--hang-timeout", "1s", "--max-backoff", "1ms"])
-    assert restarter.status() == 0, restarter.log
-    assert "launch 1 hangs: no progress in phase evaluating" in restarter.log
-    assert [launch.cause for launch in run_of(tmp_path).launches] == ["hang", "completed"]
-
-
 def test_what_a_training_leaves_is_ended(running: Callable[..., Any], tmp_path: Path) -> None:
     """Its helpers get SIGTERM when the program is done."""
     restarter = running(start_script(tmp_path, "sleep 1000 &\nTRAIN\n", *training(tmp_path, 20)))

@@ -97,12 +97,6 @@ def test_the_state_is_read_back_and_a_damaged_one_is_not_used(tmp_path: Path, ca
         assert view.read_state() == (state, None)
 
 
-def test_one_restarter_per_logdir(tmp_path: Path) -> None:
-    """The first one keeps the second one out for as long as it lives."""
-    assert LogdirView(str(tmp_path / "logs")).take()
-    assert not LogdirView(str(tmp_path / "logs")).take()
-
-
 def test_a_logdir_that_hangs_keeps_nothing_waiting() -> None:
     """The call goes on in its thread, later ones come after it."""
     thread, hang = LogdirThread(), threading.Event()

@@ -40,22 +40,3 @@ def test_who_makes_the_directory_first_does_not_keep_a_hang_from_being_seen(
     said = run(tmp_path, run_command, prepare, "--stop-timeout", "1s", "--hang-timeout", "1s", "--max-backoff", "1ms")
     assert "launch 1 hangs: no progress in phase evaluating" in said and "launch 2 has ended: status 0" in said
     assert "progress pages" not in said
-
-
-def test_where_there_can_be_no_page_both_say_so_once(tmp_path: Path, run_command: list[str]) -> None:
-    """The session and the restarter: a hang would not be seen."""
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "hung").touch()
-    prepare = "mount -o remount,ro /dev/shm"
-    said = run(tmp_path, run_command, prepare, SUPERVISOR_RUNTIME_DIR="/dev/shm/mine", PYTHONPATH=blind(tmp_path))
-    assert said.count("warning: no directory for progress pages: a hang of the program is not seen: ") == 1
-    assert "is not used" not in said
-    assert said.count("has no progress page; training goes on, but no other process sees when it hangs: ") == 1
-
-
-def blind(tmp_path: Path) -> str:
-    """A PYTHONPATH with which no directory for temporary files can be used."""
-    site = tmp_path / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text("import tempfile\ntempfile.tempdir = '/dev/shm'\n")
-    return os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])

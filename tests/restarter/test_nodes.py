@@ -173,17 +173,6 @@ def test_a_restarter_that_is_killed_comes_back(nodes: Nodes, tmp_path: Path, nod
     assert causes == ["lost", "completed"], both[0].log
 
 
-@pytest.mark.long
-def test_a_program_that_does_not_see_the_loss_is_stopped(nodes: Nodes) -> None:
-    """On node 0, where the other one died, after ten seconds to end by itself."""
-    zero, one = nodes.start(0, "stays"), nodes.start(1)
-    train(zero)
-    os.kill(train(one), signal.SIGKILL)
-    train(zero)
-    assert "the program has ended on node 1: stopping launch 1 here" in zero.log
-    assert "launch 1 has ended: SIGKILL on node 1; progress unknown" in zero.log
-
-
 def test_the_end_of_an_earlier_job_is_not_believed(nodes: Nodes) -> None:
     """The next job in the same logdir trains; whichever node is there first."""
     zero, one = nodes.both()
@@ -271,54 +260,6 @@ def test_node_0_waits_for_what_the_others_report(tmp_path: Path, monkeypatch: py
     assert (facts.node, facts.cause, facts.end) == (1, "oom", ended.end)
     call = decode(NodeCall, view.read_beside(CALL_SUFFIX) or b"")
     assert call is not None and call.state == "over"
-
-
-def test_a_stop_of_node_0_waits_for_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever stops it ends it soon by SIGKILL."""
-    view, signals = LogdirView(str(tmp_path)), ReceivedSignals()
-    head = Head(2, view, LogdirThread(), Display(), signals)
-    waits: list[float] = []
-    monkeypatch.setattr(signals, "wait_for_stop", lambda secs: not waits.append(secs))
-    facts = LaunchFacts(attempt=1, started_at=0.0, directory="/runs", cause="stopped", end=ChildEnd(signal=15))
-    head.over(facts, 25.0, has_lost=False)
-    assert (waits, facts.node, facts.end.signal) == ([], 0, 15)
-
-
-def test_what_was_seen_of_an_earlier_launch_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On node 0 a restarter that has been replaced since; on another node a launch that is over."""
-    view = LogdirView(str(tmp_path))
-    head = Head(2, view, LogdirThread(), Display(), ReceivedSignals())
-    job = head._call.job
-    view.write_beside(node_suffix(1), encode(NodeReport(restarter="old")))
-    head.ended_elsewhere()
-    head._logdir.do(lambda: None, WAIT_SECS)
-    assert head.ended_elsewhere() == "node 1 has a new restarter"
-    view.write_beside(node_suffix(1), encode(NodeReport(restarter="new", job=job, launch=2, state="ready")))
-    assert head.assemble(2)
-    assert head.ended_elsewhere() is None
-
-    options = RestarterOptions(logdir=str(tmp_path), command=("true",), nodes=2)
-    one = Follower(options, view, 1, display=Display())
-    seen = []
-
-    def start(self: RunningLaunch, begun: object) -> None:
-        one._logdir.do(lambda: None, WAIT_SECS)
-        seen.append(one._ended_elsewhere())
-        self.facts.end = ChildEnd(exit_code=1)
-
-    monkeypatch.setattr(RunningLaunch, "run", start)
-    for launch in (1, 2):
-        one._report = NodeReport(restarter="new", job=job, launch=launch, state="ready")
-        view.write_beside(
-            CALL_SUFFIX, encode(call := NodeCall(job=job, launch=launch, state="runs", admitted=("new",)))
-        )
-        one._launch(call, None)
-        view.write_beside(CALL_SUFFIX, encode(NodeCall(job=job, launch=launch, state="over")))
-        one._logdir.do(lambda: None, WAIT_SECS)
-        one._latest.get()
-        one._logdir.do(lambda: None, WAIT_SECS)
-        assert one._ended_elsewhere() == "the launch is over on node 0"
-    assert seen == [None, None]
 
 
 def test_a_report_that_could_not_be_written_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

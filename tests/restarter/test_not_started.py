@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.restarter.not_started import why_not_started
+from supervisor_core.restarter.child import why_not_started
 from tests.cases import each
 
 
@@ -38,12 +38,6 @@ def test_a_name_that_no_directory_of_path_has(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     file(tmp_path / "train", b"#!/bin/sh\n")
     assert reason("train", path="/nowhere").endswith("; for the file in this directory give './train'")
-
-
-def test_a_name_like_a_programs(tmp_path: Path) -> None:
-    """The one in PATH that is spelled like it is named."""
-    file(tmp_path / "python", b"#!/bin/sh\n")
-    assert reason("pyhton", path=f"/nowhere:{tmp_path}").endswith("; a similar one is 'python'")
 
 
 def test_a_script_is_named_with_its_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

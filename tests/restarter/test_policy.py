@@ -98,13 +98,6 @@ def test_the_counts_end_it(launches: list[EndedLaunch], count: int, status: int,
     assert [item.delay_secs for item in decisions[:2]] == [1.0, 2.0]
 
 
-def test_counts_of_one() -> None:
-    """A limit may be 1: nouns have the form that goes with it."""
-    (decision,) = run([ended(failure=DEFECT)], Limits(identical_limit=1))
-    assert decision.reason.startswith("1 identical failure: RuntimeError")
-    assert run([ended()] * 2, Limits(no_progress_limit=1))[-1].reason == "1 launch without progress"
-
-
 @each(
     "launches",
     [

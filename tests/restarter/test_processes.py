@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -329,32 +328,3 @@ def test_as_process_1_it_reaps_and_stops(tmp_path: Path, run_command: list[str])
             assert outer.wait(60.0) == 7, log.read_text()
         finally:
             outer.kill()
-
-
-SAVING = r"""
-import sys, threading
-import supervisor_core
-options = supervisor_core.Options(retry_initial_secs=0.05, retry_max_secs=0.1)
-with supervisor_core.supervise(sys.argv[1], save_secs=None, save_steps=1, options=options) as run:
-    for step in run.steps(10**9):
-        if step == 2:
-            run.wait_until_saved()
-            print("saved", flush=True)
-        threading.Event().wait(0.02)
-"""
-
-
-def test_a_program_that_cannot_save_is_reported(restarter: Callable[..., Any], tmp_path: Path) -> None:
-    """With the reason, though it runs; and when it saves again."""
-    logdir, pause = tmp_path / "logs" / "a", threading.Event()
-    running = restarter(SAVING, arguments=(str(logdir),), is_isolated=False)
-    assert running.line() == ["saved"]
-    logdir.rename(tmp_path / "away")
-    while "cannot save: " not in running.log or "cannot write events: " not in running.log:
-        pause.wait(0.05)
-    assert f"saves in a row have failed: OSError: The logdir {logdir} was renamed to {tmp_path / 'away'}" in running.log
-    (tmp_path / "away").rename(logdir)
-    while "saves again" not in running.log or "writes events again" not in running.log:
-        pause.wait(0.05)
-    running.process.send_signal(signal.SIGTERM)
-    assert running.status() == -signal.SIGTERM, running.log

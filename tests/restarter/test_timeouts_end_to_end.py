@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 from collections.abc import Callable
@@ -83,33 +82,3 @@ def test_one_value_from_end_to_end(
     assert f"SIGTERM: shutting down within {stop_secs} s" in restarter.log
     shortened = "A stop may take 11 s, not Options.stop_timeout_secs (60 s): tb-supervisor run kills this program then."
     assert (shortened in restarter.log) == (own.get("stop_timeout_secs", 0.0) > 11.0)
-
-
-HANGING = """
-import os, sys, threading
-import supervisor_core
-options = supervisor_core.Options(
-    hang_timeout_secs={"evaluating": 1.0}, hang_action="abort", dump_blocked_stacks=False
-)
-with supervisor_core.supervise(sys.argv[1], save_secs=None, options=options) as run:
-    for step in run.steps(5):
-        if not os.path.exists(sys.argv[2]):
-            open(sys.argv[2], "w").close()
-            with run.phase("evaluating"):
-                threading.Event().wait()
-"""
-
-
-@pytest.mark.long
-def test_a_session_that_acts_itself_is_left_to_it(
-    running: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The restarter sees the hang, and sends nothing: the session ends itself by SIGABRT, and is started again."""
-    monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(tmp_path / "memory"))
-    command = [sys.executable, "-c", HANGING, str(tmp_path / "logs"), str(tmp_path / "hung")]
-    restarter = running(*command, options=["--stop-timeout", "60s", "--max-backoff", "1ms"])
-    assert restarter.status() == 0, restarter.log
-    assert "launch 1 may hang: no progress in phase evaluating" in restarter.log
-    assert "launch 1 hangs" not in restarter.log
-    assert re.search(r"launch 1 has ended: .*SIGABRT", restarter.log), restarter.log
-    assert "launch 2 has ended: status 0; completed" in restarter.log

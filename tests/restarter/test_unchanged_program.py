@@ -79,21 +79,6 @@ def test_a_hang_is_shown_with_its_line_and_then_ended(
     assert "by the events files in" in running.log.splitlines()[0]
 
 
-def test_a_hang_that_is_observed_lasts_until_the_restarter_is_killed(
-    restarter: Callable[..., Any], tmp_path: Path, wait: Wait
-) -> None:
-    """The program ends with it: the run is lost at once, and its hang is kept."""
-    running = start(restarter, tmp_path, "--hang-timeout", "1s", "--hang-action", "observe")
-    wait(lambda run: run.stalls and run.stalls[0].activity == "waits")
-    running.watch(running.leader())
-    running.process.kill()
-    running.wait_gone()
-    run = wait(lambda run: run.state == "lost")
-    assert run.stalls[0].until is not None and run.stalls[0].location is not None
-    status = run_status(run, time.time())
-    assert (status.state, status.active, status.stalled) == ("lost", True, False)
-
-
 def test_a_program_that_is_killed_is_lost_and_started_again(
     restarter: Callable[..., Any], tmp_path: Path, wait: Wait
 ) -> None:

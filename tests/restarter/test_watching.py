@@ -14,8 +14,6 @@ from supervisor_core.notify.secret import Secret
 from supervisor_core.notify.settings import NotifySettings
 from supervisor_core.notify.watcher import Looked
 from supervisor_core.restarter import watching
-from supervisor_core.restarter.launch import RestarterOptions
-from supervisor_core.restarter.restarter import LEAST_MESSAGES_SECS, MESSAGES_SECS, Restarter
 from supervisor_core.restarter.watch_child import END, WatchChild, WatchOrder
 from supervisor_core.restarter.watching import QUIET_SECS, Lifeline
 from supervisor_core.run.fold.run_fold import RunFold
@@ -87,17 +85,6 @@ def test_a_run_that_was_started_again_is_not_its_own(now: list[float]) -> None:
     assert orphan.is_over(looked("running", "s2"))
 
 
-def test_what_cannot_be_read_is_waited_for(now: list[float]) -> None:
-    """An hour long."""
-    line = Line()
-    orphan = watching._Orphan(ORDER, line)  # type: ignore[arg-type]
-    line.killed_at = now[0]
-    now[0] += QUIET_SECS - 1.0
-    assert not orphan.is_over(None)
-    now[0] += 1.0
-    assert orphan.is_over(None)
-
-
 LAST = ProgramLaunch(
     launch="node-3-11-4", state="end", attempt=4, cause="error", error="OSError at train.py:14", action="end",
     reason="3 launches without progress", started_at=90.0, ended_at=95.0,
@@ -129,16 +116,6 @@ def test_a_last_launch_that_the_disk_had_no_room_for_is_sent(
     assert (sent.run, sent.topic, sent.kind, sent.text[: len(text)]) == ("tuning", "page", "failed", text)
 
 
-@each("cause, kind", [("completed", "completed"), ("stopped", "stopped")])
-def test_a_planned_end_that_the_disk_had_no_room_for(cause: str, kind: str) -> None:
-    """It is no death."""
-    end = replace(LAST, cause=cause, error=None, reason=None)
-    look = watching.with_last_launch(looked("running"), "/runs/tuning", end)
-    assert [(item.kind, item.topic) for item in Changes(since=1.5).of(look.runs, 100.0, is_last=True)] == [
-        (kind, "end")
-    ]
-
-
 def test_the_restarter_says_its_last_launch() -> None:
     """As it is, whatever its texts hold."""
     read, write = os.pipe()
@@ -167,17 +144,3 @@ def test_the_restarter_ends_in_order_or_is_killed(said: bytes) -> None:
     assert (line.killed_at is None) == said.endswith(b"\n")
     line.terminated(signal.SIGTERM)
     assert line.over.is_set() and line.hurried.is_set()
-
-
-def test_how_long_the_last_messages_are_waited_for() -> None:
-    """As long as a stop signal leaves time, and a little at least."""
-    restarter = Restarter(
-        RestarterOptions(logdir="x", command=("y",), stop_timeout_secs=4.0),
-        None,  # type: ignore[arg-type]
-        display=None,  # type: ignore[arg-type]
-        journal=None,  # type: ignore[arg-type]
-    )
-    wait = restarter._last_messages_secs
-    assert wait(now=500.0) == MESSAGES_SECS
-    restarter._signals.stop_came_at = 500.0
-    assert [wait(now=now) for now in (500.0, 503.0, 505.9, 900.0)] == [6.0, 3.0, LEAST_MESSAGES_SECS, 1.0]

@@ -40,17 +40,3 @@ def by_hand(tree: ast.AST) -> list[tuple[int, str]]:
 def test_no_command_is_made_by_hand(path: Path) -> None:
     """`command_line` quotes what it is given."""
     assert by_hand(tree_of(path)) == []
-
-
-@each(
-    "source",
-    [
-        "f'`htpasswd -nBC 12 {user}` writes one'",
-        "f\"pip uninstall {' '.join(others)}\"",
-        "log('inspect it: tb-supervisor inspect %s --run x', logdir)",
-        "'chmod 700 {}'.format(path)",
-    ],
-)
-def test_such_a_command_is_found(source: str) -> None:
-    """The search finds what it is for."""
-    assert len(by_hand(ast.parse(source))) == 1

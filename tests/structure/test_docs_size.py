@@ -97,15 +97,6 @@ def test_the_glossary_has_few_terms() -> None:
     assert 10 < len(terms) == len(set(terms)) <= MOST_TERMS
 
 
-def test_words_are_counted_as_they_are_read(tmp_path: Path) -> None:
-    """Marks and the addresses of links are none; blocks are words, but no paragraph; items are paragraphs."""
-    long = "word " * (MOST_WORDS_OF_A_PARAGRAPH + 1)
-    assert words("one [two three](page.md#four) | - `five`") == 4
-    page = tmp_path / "page.md"
-    page.write_text(f"```text\n{long}\n```\n\n| {'cell ' * (MOST_WORDS_OF_A_CELL + 1)} | b |\n\n{long}\n\n* a\n* b\n")
-    assert [found.split(":")[0] for found in too_long(page)] == ["cell of 26 words", "paragraph of 91 words"]
-
-
 if __name__ == "__main__":
     pages = [Path(name) for name in sys.argv[1:]] or user_pages()
     for path in pages:

@@ -103,21 +103,6 @@ def flat(entry: str | list[dict[str, str]]) -> list[str]:
     return [entry] if isinstance(entry, str) else [page for item in entry for page in item.values()]
 
 
-def test_words_are_counted_where_people_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Docstrings, strings, comments and pages count; names and blocks do not; the status says whether one is above."""
-    (tmp_path / "a.py").write_text('"""It tells."""\ntold = 1  # so many steps\n')
-    (tmp_path / "b.md").write_text("Nobody `tells`.\n\n```sh\ntell\n```\n")
-    assert words(monkeypatch, "--show", str(tmp_path)) == 1
-    printed = capsys.readouterr().out
-    places = re.findall(r"(\w\.\w+:\d+): ([\w, ]+):", printed)
-    assert sorted(places) == [("a.py:1", "tell, told"), ("a.py:2", "so many"), ("b.md:1", "nobody")]
-    (tmp_path / "a.py").write_text('"""It says."""\n')
-    (tmp_path / "b.md").unlink()
-    assert words(monkeypatch, str(tmp_path)) == 0
-
-
 def words(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
     """Run scripts/words; return its status."""
     monkeypatch.setattr(sys, "argv", ["words", *arguments])

@@ -178,15 +178,3 @@ def test_a_page_shows_public_names_only(path: Path) -> None:
 def test_an_example_uses_public_names_only(path: Path) -> None:
     """As its readers will."""
     assert {name for name in imported(path.read_text("utf-8")) if not is_public(name)} == set()
-
-
-def test_names_that_are_not_public_are_found() -> None:
-    """The tests above can fail."""
-    assert imported("from supervisor_core.run import RunFold, fold") == {
-        "supervisor_core.run.RunFold",
-        "supervisor_core.run.fold",
-    }
-    assert is_public("supervisor_core.Supervisor.stop") and is_public("supervisor_core.events.FileWriter")
-    assert not is_public("supervisor_core.run.fold.run_fold") and not is_public(
-        "supervisor_core.run.fold.run_fold.RunFold"
-    )

@@ -21,13 +21,6 @@ def test_a_deprecation_in_tensorboards_reader_fails_no_test() -> None:
     warn(TEXT, DeprecationWarning, "tensorboard.util.tensor_util")
 
 
-@each("kind", ["MessageMapContainer", "ScalarMapContainer"])
-def test_a_deprecation_in_an_older_protobuf_fails_no_test(kind: str) -> None:
-    """The protobuf that TensorFlow 2.16 and 2.17 need can be imported on Python 3.12, where that is deprecated."""
-    text = f"Type google._upb._message.{kind} uses PyType_Spec with a metaclass that has custom tp_new."
-    warn(text, DeprecationWarning, "importlib._bootstrap")
-
-
 @each(
     "text, category, module",
     [
