@@ -31,6 +31,13 @@ def user_id() -> int:
     return os.geteuid() if hasattr(os, "geteuid") else 0
 
 
+def new_file_mode() -> int:
+    """Return the mode of the files that this process makes."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
 def user_name(number: int) -> str | None:
     """Return the name of a user; None where there is none."""
     try:

@@ -111,7 +111,8 @@ def run(logdir: str | None, never: tuple[int, ...], node: int | None, command: t
     the program gets SIGINT or SIGTERM, and has --stop-timeout to end.
 
     Exit status: 0 when the program is done; after a stop signal that of the program; 93 if another restart would not
-    help; 94 if too many restarts were needed; 95 if the logdir is in use; 2 if an argument is wrong.
+    help; 94 if too many restarts were needed; 95 if another tb-supervisor run holds the logdir; 2 if an argument is
+    wrong.
     """
     require_system("run", "linux")
     from supervisor_core.restarter.journal import LaunchJournal

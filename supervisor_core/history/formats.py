@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from supervisor_core.base.errors import EventsError
 from supervisor_core.base.install import PYARROW, pip_install
-from supervisor_core.base.systems import user_id
+from supervisor_core.base.systems import new_file_mode, user_id
 from supervisor_core.history.table import HistoryColumn, Row, Table, iso_of
 from supervisor_core.storage.local import LOCAL
-from supervisor_core.storage.opening import open_own
+from supervisor_core.storage.lock_file import LockedError, LockFile
 
 _ROWS_A_PIECE = 10_000
 _ROWS_A_GROUP = 1 << 17
@@ -270,7 +270,8 @@ class TableFile:
         self._path, self.rows = os.path.abspath(path), 0
         directory, name = os.path.split(self._path)
         self._part = os.path.join(directory, f".{name}.part")
-        self._file: BinaryIO = os.fdopen(_locked(self._part, path), "wb")
+        self._lock = _locked(self._part, path)
+        self._file: BinaryIO = open(self._lock.descriptor, "wb", closefd=False)  # noqa: SIM115
         try:
             self._writer = form(self._file, table)
         except BaseException:
@@ -300,6 +301,7 @@ class TableFile:
                 self._writer.close()
                 self._file.flush()
                 os.fsync(self._file.fileno())
+                os.fchmod(self._file.fileno(), new_file_mode())  # as a lock it had only its owner's
                 os.replace(self._part, self._path)
                 LOCAL.sync([], os.path.dirname(self._path))
         except BaseException:
@@ -307,7 +309,7 @@ class TableFile:
             self._drop()
             raise
         if error is None:
-            self._file.close()
+            self._close()
         else:
             self._writer.abandon()
             self._drop()
@@ -315,36 +317,27 @@ class TableFile:
     def _drop(self) -> None:
         with contextlib.suppress(OSError):  # the first error is raised
             os.unlink(self._part)
+        self._close()
+
+    def _close(self) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
+        self._lock.release()
 
 
-def _locked(part: str, path: str) -> int:
-    """Open a file that no other process writes, and empty it."""
-    import fcntl  # which Windows does not have
-
-    while True:
-        descriptor = open_own(part, os.O_RDWR | os.O_CREAT)
-        try:
-            if os.fstat(descriptor).st_uid not in (0, user_id()):
-                raise EventsError(f"{part} is another user's; nothing is written there. Name another file.")
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(descriptor, part):  # else it has become the file itself meanwhile
-                os.ftruncate(descriptor, 0)
-                return descriptor
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise EventsError(
-                f"{path} is written by another export; wait for its end, or name another file."
-            ) from error
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-
-
-def _is_at(descriptor: int, path: str) -> bool:
+def _locked(part: str, path: str) -> LockFile:
+    """Return a file that no other process writes, locked and empty."""
+    lock = LockFile(part)
     try:
-        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
-    except FileNotFoundError:
-        return False
+        flaw = lock.take()
+    except LockedError as error:
+        text = f"{path} is written by another export, {error.strerror}; wait for its end, or name another file."
+        raise EventsError(text) from error
+    if flaw is not None:
+        raise flaw
+    status = os.fstat(lock.descriptor)
+    if status.st_uid not in (0, user_id()) or status.st_nlink > 1:
+        lock.release()
+        raise EventsError(f"{part} is another user's; nothing is written there. Name another file.")
+    os.ftruncate(lock.descriptor, 0)
+    return lock

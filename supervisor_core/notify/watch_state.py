@@ -33,12 +33,13 @@ import msgspec
 from supervisor_core.base.clock import utc_text
 from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.base.log import command_line, error_text, printable
-from supervisor_core.base.systems import AS_BYTES, CLOSE_ON_EXEC, user_id
+from supervisor_core.base.systems import AS_BYTES, CLOSE_ON_EXEC, IS_WINDOWS, user_id
 from supervisor_core.checkpoint.ownership import others_may_write, own_there
 from supervisor_core.notify.event import event_json
 from supervisor_core.notify.outbox import ServiceLeft
 from supervisor_core.run.model.words import DAY_SECS
 from supervisor_core.storage.local import absolute
+from supervisor_core.storage.lock_file import LockedError, LockFile
 from supervisor_core.storage.opening import open_own
 
 STATE_VARIABLE = "XDG_STATE_HOME"
@@ -117,7 +118,7 @@ class WatchState:
         self._what: Callable[[], Left] = Left
         self._changed, self._is_closing, self._is_failing = threading.Event(), False, False
         self._thread = threading.Thread(target=self._save_until_closed, name="watch-state", daemon=True)
-        self._locks: dict[str, int] = {}
+        self._locks: list[LockFile] = []
         try:
             for logdir in watched:
                 self._lock(logdir)
@@ -202,43 +203,38 @@ class WatchState:
 
     def _lock(self, logdir: str) -> None:
         """Lock a logdir, and say who watches it."""
-        try:
-            import fcntl
-        except ImportError:  # on Windows a second watcher is not noticed
+        if IS_WINDOWS:  # where a second watcher is not noticed
             return
         path = self._directory / f"{_digest([logdir])}.lock"
-        while True:
-            try:
-                descriptor = self._open(path, os.O_RDWR | os.O_CREAT)
-            except OSError as error:
-                _LOG.warning("%s is ignored, a second watcher is not noticed: %s", path, error_text(error))
-                return
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_at(descriptor, path):  # else its watcher has just ended
-                    os.fchmod(descriptor, 0o600)
-                    os.ftruncate(descriptor, 0)
-                    owner = {"logdir": logdir, "host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
-                    os.write(descriptor, json.dumps(owner).encode())
-                    self._locks[str(path)] = descriptor
-                    return
-            except BlockingIOError:
-                text = f"{printable(logdir)} is watched by {_owner(os.pread(descriptor, 1 << 16, 0))}."
-                os.close(descriptor)
-                raise LogdirInUseError(
-                    f"{text} One watcher of a logdir sends its messages; for others, give another --state"
-                ) from None
-            except BaseException:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)
+        lock = LockFile(str(path))
+        try:
+            if path.exists():
+                os.close(self._open(path, os.O_RDWR))  # an error for another's
+            flaw = lock.take()
+        except LockedError as error:
+            with open(self._open(path, os.O_RDONLY), "rb") as file:
+                who = _owner(file.read(1 << 16)) or error.strerror
+            raise LogdirInUseError(
+                f"{printable(logdir)} is watched by {who}. One watcher of a logdir sends its messages; for others, "
+                "give another --state"
+            ) from None
+        except OSError as error:
+            flaw = error
+        if flaw is not None:
+            _LOG.warning("%s is ignored, a second watcher is not noticed: %s", path, error_text(flaw))
+            lock.release()
+            return
+        os.ftruncate(lock.descriptor, 0)
+        owner = {"logdir": logdir, "host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
+        os.write(lock.descriptor, json.dumps(owner).encode())
+        self._locks.append(lock)
 
     def _unlock(self) -> None:
         while self._locks:
-            path, descriptor = self._locks.popitem()
+            lock = self._locks.pop()
             with suppress(OSError):
-                os.unlink(path)
-            os.close(descriptor)
+                os.unlink(lock.path)
+            lock.release()
 
     def _open(self, path: Path, flags: int) -> int:
         """Return the descriptor of a file of this user; OSError for any other, and for what is none."""
@@ -272,18 +268,11 @@ def _digest(logdirs: Sequence[str]) -> str:
     return sha256("\0".join(logdirs).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _owner(content: bytes) -> str:
-    """Return who watches, as the file says it."""
+def _owner(content: bytes) -> str | None:
+    """Return who watches, as the file says it; None if it does not."""
     try:
         found: Any = json.loads(content)
         who = f"process {int(found['pid'])} on {printable(str(found['host']))}"
         return f"{who} since {utc_text(float(found['since']))} UTC"
     except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError):
-        return "another process"
+        return None

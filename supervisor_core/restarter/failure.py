@@ -21,7 +21,7 @@ _BEGIN = "Traceback (most recent call last):"
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
 _FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+)(, in (?P<function>.+)| in (?P<other>.+))?$')
 _ERROR = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,200})(:|$)")
-_IN_USE = "LogdirInUseError"
+_IN_USE, _OWN_SESSION = "LogdirInUseError", "is in use by this very process"
 
 
 def failure_of(stderr: str, killed_by: int | None, step: int | None) -> Failure | None:
@@ -191,8 +191,8 @@ def cause_of(launch: EndedLaunch, *, asked_to_stop: bool, is_hung: bool, never: 
         return "preempted" if launch.was_stopped else "completed"
     if end.oom_kills:
         return "oom"
-    if launch.failure is not None and launch.failure.type == _IN_USE:
-        return "in_use"
+    if launch.failure is not None and launch.failure.type == _IN_USE and _OWN_SESSION not in end.stderr:
+        return "in_use"  # else the program opens it twice
     is_of_rank = launch.failure is not None and launch.failure.rank is not None  # for which the launcher was killed
     return "error" if end.signal is None or is_of_rank else "signal"
 

@@ -7,7 +7,6 @@ restarter died with it; null between launches. It is replaced as a whole.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import math
@@ -36,6 +35,7 @@ from supervisor_core.run.model.run import Session
 from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.storage.local import filesystem_for, local_path
+from supervisor_core.storage.lock_file import LockedError, LockFile
 
 STATE_NAME = ".supervisor.restarts"
 VERSION = 1
@@ -157,33 +157,28 @@ class LogdirView:
         self._filesystem, self._top = filesystem_for(self.logdir)
         self._watch = LogdirWatch(self.logdir, kept_ticks=1, all_saves=False)
         self._verified: dict[tuple[str, float | None], VerifiedCheckpoint] = {}
-        self._lock: int | None = None
+        self._lock: LockFile | None = None
+        """Held for as long as this process lives."""
 
-    def take(self, lock_suffix: str = ".lock") -> bool:
-        """Create the logdir where it is missing, and lock out other restarters; return whether there was none.
+    def take(self, lock_suffix: str = ".lock") -> str | None:
+        """Create the logdir if it is missing, and lock out other restarters; return who has locked it, or None.
 
-        An object store has no locks: there the sessions' own lease keeps two trainings apart.
+        An object store has no locks: there the sessions' liveness keeps two trainings apart.
 
         Args:
             lock_suffix: of the lock's name; each node of a job of several has its own.
         """
         if local_path(self.logdir) is None:
-            return True
+            return None
         os.makedirs(self.logdir, exist_ok=True)
-        lock = os.open(
-            os.path.join(self.logdir, STATE_NAME + lock_suffix),
-            os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
-            0o666,
-        )
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            return False
-        except OSError as error:
-            _LOG.warning("%s has no file locks (%s): a second restarter is not kept out", self.logdir, error.strerror)
-        self._lock = lock  # open for as long as this process lives
-        return True
+            self._lock = LockFile(os.path.join(self.logdir, STATE_NAME + lock_suffix))
+            flaw = self._lock.take()
+        except LockedError as error:
+            return error.strerror
+        if flaw is not None:
+            _LOG.warning("%s has no file locks (%s): a second restarter is not kept out", self.logdir, flaw.strerror)
+        return None
 
     def read_state(self) -> tuple[RestartState | None, OpenLaunch | None]:
         """Return what is on disk; None for each that is not there."""

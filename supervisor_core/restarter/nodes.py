@@ -277,8 +277,8 @@ class Follower:
         """
         pages_in = prepare(self.display, self._signals)
         suffix = node_suffix(self.node)
-        if self._logdir.do(partial(self.view.take, f"{suffix}.lock"), ANSWER_SECS) is False:
-            self.display.line(f"node {self.node} of {self.view.logdir} is in use by another tb-supervisor run")
+        if (other := self._logdir.do(partial(self.view.take, f"{suffix}.lock"), ANSWER_SECS)) is not None:
+            self.display.line(f"node {self.node} of {self.view.logdir} is in use by another tb-supervisor run: {other}")
             return IN_USE_STATUS
         self.display.line(f"node {self.node} of {self.options.nodes} waits for node 0, which decides")
         while True:

@@ -6,7 +6,8 @@ The rules, in this order:
     never restart   status 93, and those given; before the first step: status 2, ImportError, SyntaxError, no program
     progress        a verified checkpoint above the best ever resets all counts; a run that never saved is judged by
                     the steps it reached; where neither is known only the rate counts, and nothing is reset
-    not counted     SIGTERM from outside and status 75, with progress; a machine that was lost: restart at once
+    not counted     SIGTERM from outside and status 75, with progress; a machine that was lost: restart at once;
+                    a logdir in use by another process: wait for it, with backoff
     counted         3 launches without progress, 3 identical failures, or 10 restarts an hour end it; else backoff
 
 No count is ever raised by a launch that made progress, so a run that progresses is never given up.
@@ -15,6 +16,7 @@ No count is ever raised by a launch that made progress, so a run that progresses
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -47,9 +49,11 @@ OTHERS_DECIDED: tuple[Cause, ...] = ("preempted", "requested")
 NEVER_STATUS, AGAIN_STATUS = 93, 75
 """Status of a program that must not, or wants to be started again."""
 NO_PROGRESS_STATUS, SPENT_STATUS, IN_USE_STATUS = 93, 94, 95
-"""Status of the restarter: nothing would come of another restart; too many restarts; another process has the logdir."""
+"""Status of the restarter: another restart would not help; too many restarts; another restarter has the logdir."""
 USAGE_STATUS = 2
 HOUR_SECS = 3600.0
+_HOLDER = re.compile(r"is in use by (.{1,300}?)\. Two chiefs")
+"""In the text of a session that was refused."""
 _PERMANENT = ("ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "TabError")
 
 
@@ -164,7 +168,7 @@ class RestartState:
     without_progress: Whole = 0
     """Counted launches since the last progress that are known to have made none."""
     backoffs: Whole = 0
-    """Counted restarts since the last progress."""
+    """Waits since the last progress, each up to twice as long as the one before."""
     failures: tuple[Failure, ...] = ()
     """The newest identical failures since the last progress."""
     counted_at: tuple[Number, ...] = ()
@@ -203,11 +207,9 @@ def next_step(decision: Decision, cause: Cause | None, state_path: str) -> str:
         cause: of the last launch.
         state_path: where the counts are.
     """
-    own = decision.status not in (NO_PROGRESS_STATUS, SPENT_STATUS, IN_USE_STATUS)
+    own = decision.status not in (NO_PROGRESS_STATUS, SPENT_STATUS)
     if decision.action != "end" or own or decision.signal is not None:
         return ""
-    if decision.status == IN_USE_STATUS:
-        return "Stop the process that has the logdir, then give the same command with --reset"
     if not decision.by_counts:
         return "Repair the cause, then give the same command"
     repair = {
@@ -247,6 +249,11 @@ def decide(state: RestartState, launch: EndedLaunch, limits: Limits, *, chance: 
     final = _final(launch, limits)
     if final is None and launch.cause in OTHERS_DECIDED and (progress or launch.is_machine_lost):
         final = Decision(action="restart", reason="not counted")
+    if final is None and launch.cause == "in_use":
+        found = _HOLDER.search(launch.end.stderr)
+        state, wait_secs = _backed_off(state, limits, chance)
+        text = f"waiting until it is free: in use by {'another process' if found is None else found[1]}"
+        final = Decision(action="restart", reason=text, delay_secs=wait_secs)
     if final is None:
         state, final = _counted(state, launch, limits, progress, chance)
     return state, replace(final, progress=progress)
@@ -297,20 +304,21 @@ def _counted(
         where = f" at {last.where}" if last.where else ""
         step = "" if last.step is None else f", step {last.step:,}"
         text = f"{counted(len(state.failures), 'identical failure')}: {last.type}{where}{step}"
-        return state, _end(_status_of(launch, NO_PROGRESS_STATUS), text, by_counts=True)
+        return state, _end(NO_PROGRESS_STATUS, text, by_counts=True)
     if state.without_progress >= limits.no_progress_limit:
         text = f"{counted(state.without_progress, 'launch')} without progress"
-        return state, _end(_status_of(launch, NO_PROGRESS_STATUS), text, by_counts=True)
+        return state, _end(NO_PROGRESS_STATUS, text, by_counts=True)
     if len(recent) >= limits.restarts_per_hour:
         return state, _end(SPENT_STATUS, f"{len(recent) + 1} restarts within an hour", by_counts=True)
-    most_secs = min(limits.max_backoff_secs, limits.backoff_secs * 2.0 ** min(state.backoffs, 32))
-    state = replace(state, backoffs=state.backoffs + 1, counted_at=(*recent, launch.ended_at))
+    state, wait_secs = _backed_off(replace(state, counted_at=(*recent, launch.ended_at)), limits, chance)
     reason = {True: "progress", False: "no progress", None: "progress unknown"}[progress]
-    return state, Decision(action="restart", reason=reason, delay_secs=most_secs * chance, counted=True)
+    return state, Decision(action="restart", reason=reason, delay_secs=wait_secs, counted=True)
 
 
-def _status_of(launch: EndedLaunch, status: int) -> int:
-    return IN_USE_STATUS if launch.cause == "in_use" else status
+def _backed_off(state: RestartState, limits: Limits, chance: float) -> tuple[RestartState, float]:
+    """Return the state after one more wait, and the seconds to wait."""
+    most_secs = min(limits.max_backoff_secs, limits.backoff_secs * 2.0 ** min(state.backoffs, 32))
+    return replace(state, backoffs=state.backoffs + 1), most_secs * chance
 
 
 def _alike(failures: Sequence[Failure], new: Failure | None) -> tuple[Failure, ...]:

@@ -89,9 +89,9 @@ class Restarter:
             The status to end with, or minus the signal to end by, as `subprocess` has it.
         """
         self._pages_in = prepare(self.display, self._signals)
-        if self._logdir.do(self.view.take, READ_SECS) is False:
-            other = "in use by another tb-supervisor run. Stop that one, or give another --logdir"
-            self.display.line(f"{self.view.logdir} is {other}")
+        if (other := self._logdir.do(self.view.take, READ_SECS)) is not None:
+            text = f"in use by another tb-supervisor run: {other}. Stop that one, or give another --logdir"
+            self.display.line(f"{self.view.logdir} is {text}")
             return IN_USE_STATUS
         self.display.line(self._what_is_watched())
         self._watch = start_watch(self.options, self._pages_in, self.display)

@@ -28,19 +28,20 @@ MAX_READ_BYTES = 4 << 20
 """Limit of a file that is read as a whole: a state file that lists 30,000 checkpoints has 4 MB."""
 
 
-def open_regular(path: str, flags: int = os.O_RDONLY, folder: int | None = None) -> int:
+def open_regular(path: str, flags: int = os.O_RDONLY, folder: int | None = None, mode: int = 0o666) -> int:
     """Open a local file and return its descriptor, without waiting for the other end of a FIFO, or a device.
 
     Args:
         path: the file; symbolic links are followed.
         flags: those of `os.open`; those that keep it from waiting are added.
         folder: descriptor of the directory from where a relative path counts; None for the working directory.
+        mode: of a file that is created.
 
     Raises:
         OSError: if it cannot be opened, or is no regular file; its ``strerror`` then names its kind.
     """
     try:
-        fd = os.open(path, flags | OPEN_FLAGS, 0o666, dir_fd=folder)
+        fd = os.open(path, flags | OPEN_FLAGS, mode, dir_fd=folder)
     except PermissionError as error:  # how Windows refuses a directory
         if folder is None and os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, _refusal(stat.S_IFDIR), path) from error
@@ -57,7 +58,7 @@ def _refusal(kind: int) -> str:
     return f"{_KINDS.get(kind, 'it is special')}, not a regular file"
 
 
-def open_unlinked(path: str, flags: int = os.O_RDONLY) -> int:
+def open_unlinked(path: str, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
     """Open a local file and return its descriptor; like `open_regular`, but follow no link.
 
     Raises:
@@ -65,7 +66,7 @@ def open_unlinked(path: str, flags: int = os.O_RDONLY) -> int:
     """
     if not NO_FOLLOW and os.path.islink(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-    return open_regular(path, flags | NO_FOLLOW)
+    return open_regular(path, flags | NO_FOLLOW, mode=mode)
 
 
 def open_below(directory: str, name: str) -> int:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -166,8 +167,8 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, table: Table, kind: s
     (tmp_path / "theirs").write_text("precious")
     make = os.symlink if kind == "link" else os.link
     make(tmp_path / "theirs", tmp_path / ".saves.csv.part")
-    with pytest.raises(OSError, match="link"):
-        TableFile(str(tmp_path / "saves.csv"), table)
+    with nullcontext() if kind == "hard link" else pytest.raises(OSError, match="link"):
+        TableFile(str(tmp_path / "saves.csv"), table).write_rows(ROWS)
     assert (tmp_path / "theirs").read_text() == "precious"
 
 

@@ -154,6 +154,10 @@ def test_a_fatal_signal_has_the_line_that_the_fault_handler_printed(tmp_path: Pa
         ({"exit_code": 1, "oom_kills": 1}, {}, "oom"),
         ({"signal": signal.SIGKILL}, {}, "signal"),
         ({"exit_code": 1}, {"failure": Failure(type="LogdirInUseError")}, "in_use"),
+        (
+            {"exit_code": 1, "stderr": "The logdir /a is in use by this very process (session b)"},
+            *({"failure": Failure(type="LogdirInUseError")}, "error"),
+        ),
         ({"exit_code": 1}, {}, "error"),
     ],
 )

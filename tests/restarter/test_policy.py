@@ -36,7 +36,9 @@ def ended(**given: Any) -> EndedLaunch:
         "saved_step": 100,
         "has_stepped": True,
     }
-    end = ChildEnd(exit_code=given.pop("exit_code", 1), signal=given.pop("signal", None))
+    end = ChildEnd(
+        exit_code=given.pop("exit_code", 1), signal=given.pop("signal", None), stderr=given.pop("stderr", "")
+    )
     return EndedLaunch(end=end, ended_at=given.pop("at", 0.0), **{**values, **given})
 
 
@@ -83,7 +85,6 @@ UNKNOWN: dict[str, Any] = {"is_known": False, "saved_step": None}
         ),
         ([ended(at=60.0 * n, **UNKNOWN) for n in range(20)], 11, 94, "11 restarts within an hour"),
         ([ended(cause="preempted", at=60.0 * n, **UNKNOWN) for n in range(20)], 11, 94, "11 restarts within an hour"),
-        ([ended(cause="in_use", has_stepped=False)] * 3, 3, 95, "3 launches without progress"),
         ([ended(cause="preempted", exit_code=75, failure=DEFECT)] * 9, 3, 93, "3 launches without progress"),
         ([ended(cause="requested", exit_code=75, failure=DEFECT)] * 9, 3, 93, "3 launches without progress"),
     ],
@@ -91,7 +92,7 @@ UNKNOWN: dict[str, Any] = {"is_known": False, "saved_step": None}
 def test_the_counts_end_it(launches: list[EndedLaunch], count: int, status: int, reason: str) -> None:
     """Each with its status, after a wait before each launch: failures that differ by their number; identical ones, by
     type, innermost frame and step, give or take one, though the first may have made progress; where progress is unknown
-    the rate. A logdir in use has a status of its own, and preemption is none of the program's failures."""
+    the rate. Preemption is none of the program's failures."""
     decisions = run(launches)
     assert [item.action for item in decisions] == ["restart"] * (count - 1) + ["end"]
     assert (decisions[-1].status, decisions[-1].reason) == (status, reason)
@@ -210,6 +211,19 @@ def test_the_state_survives_the_disk() -> None:
             decode_state(json.dumps({"v": 1, "state": wrong}).encode())
 
 
+def test_a_logdir_in_use_is_waited_for() -> None:
+    """However often, with backoff; who holds it is said, and nothing is counted as the program's own failure."""
+    refused = "LogdirInUseError: The logdir /runs/a is in use by process 7 on b since now. Two chiefs would delete"
+    launch = ended(cause="in_use", has_stepped=False, failure=Failure(type="LogdirInUseError"), stderr=refused)
+    before = RestartState(best_saved_step=100, failures=(DEFECT, DEFECT))
+    state, decision = decide(before, launch, Limits(), chance=1.0)
+    assert (state.failures, state.without_progress, state.counted_at) == ((DEFECT, DEFECT), 0, ())
+    assert decision.reason == "waiting until it is free: in use by process 7 on b since now"
+    decisions = run([launch] * 100)
+    assert {item.action for item in decisions} == {"restart"}
+    assert [item.delay_secs for item in decisions[:3]] == [1.0, 2.0, 4.0]
+
+
 @each(
     "launches, expected",
     [
@@ -217,7 +231,6 @@ def test_the_state_survives_the_disk() -> None:
         ([ended(saved_step=None, is_known=False)] * 11, "with --reset; without it the counts go on (F)"),
         ([ended(cause="preempted", exit_code=143)] * 3, "Find what sends SIGTERM to the program (a scheduler, a limit"),
         ([ended(cause="requested", exit_code=75)] * 3, "Find why the program ends with status 75 (start me again)"),
-        ([ended(cause="in_use", has_stepped=False)] * 3, "Stop the process that has the logdir, then"),
         ([ended(cause="refused", exit_code=93)], "Repair the cause, then give the same command"),
         ([ended(cause="not_started", exit_code=None)], "Repair the cause, then give the same command"),
     ],

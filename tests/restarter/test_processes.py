@@ -274,7 +274,7 @@ def test_a_logdir_in_use_and_a_program_that_is_missing(tmp_path: Path, run_comma
     with (logs / ".supervisor.restarts.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run(missing, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 95 and "in use by another tb-supervisor run" in done.stderr
+    assert done.returncode == 95 and f"in use by another tb-supervisor run: process {os.getpid()} (" in done.stderr
 
 
 IN_A_CONTAINER = r"""

@@ -1,0 +1,97 @@
+"""Who may only read a directory holds none of its locks: each lock of the project, tried as the user `nobody`."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pwd
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor_core.history.formats import TableFile
+from supervisor_core.history.rows import SESSIONS
+from supervisor_core.notify.watch_state import WatchState
+from supervisor_core.restarter.logdir_view import LogdirView
+from tests.cases import each
+from tests.structure.parsed import ROOT, sources
+
+
+def restarter(directory: Path) -> Any:
+    """Take a restarter's."""
+    view = LogdirView(str(directory))
+    assert view.take() is None
+    return view
+
+
+LOCKS: dict[str, Callable[[Path], Any]] = {
+    "restarter/logdir_view.py": restarter,
+    "history/formats.py": lambda directory: TableFile(str(directory / "runs.jsonl"), SESSIONS),
+    "notify/watch_state.py": lambda directory: WatchState(directory, ["/runs"]),
+}
+"""By the file that takes the lock: takes it in a directory."""
+
+
+def lock_files(directory: Path) -> list[Path]:
+    """What was made in a directory."""
+    return [item for item in directory.iterdir() if item.is_file()]
+
+
+def test_every_lock_is_tried_here() -> None:
+    """One module locks files, and each that uses it is in the table."""
+    texts = {str(path.relative_to(ROOT / "supervisor_core")): path.read_text() for path in sources()
+             if path.is_relative_to(ROOT / "supervisor_core")}  # fmt: skip
+    locking = {name for name, text in texts.items() if "flock(" in text or "lockf(" in text}
+    assert locking - {"checkpoint/lease_file.py"} == {"storage/lock_file.py"}
+    using = {name for name, text in texts.items() if "LockFile(" in text}
+    assert using == set(LOCKS)
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_nobody_can_hold_it(name: str) -> None:
+    """The lock's file is not opened by another user, though that may read the directory."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:  # pytest's own are this user's alone
+        os.chmod(directory, 0o755)
+        held = LOCKS[name](Path(directory))
+        (path,) = lock_files(Path(directory))
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert tried_by_nobody(path) == 0
+        del held
+
+
+def tried_by_nobody(path: Path) -> int:
+    """Have another user list the directory and lock the file; return 0 if it may do only the first."""
+    child = os.fork()
+    if child == 0:
+        os.setuid(pwd.getpwnam("nobody").pw_uid)
+        status = 1
+        try:
+            os.listdir(path.parent)
+            fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except PermissionError:
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@each("name", LOCKS)
+def test_an_earlier_file_of_a_wider_mode_is_replaced(tmp_path: Path, name: str) -> None:
+    """Another user may have it open, and would lock it between two of the owner's: that file is not the lock then."""
+    tmp_path.chmod(0o755)
+    held = LOCKS[name](tmp_path)
+    (path,) = lock_files(tmp_path)
+    del held
+    path.unlink(missing_ok=True)
+    path.touch(0o644)
+    reader = os.open(path, os.O_RDONLY)
+    held = LOCKS[name](tmp_path)
+    fcntl.flock(reader, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert path.stat().st_mode & 0o777 == 0o600
+    os.close(reader)
+    del held
