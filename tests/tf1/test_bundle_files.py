@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from forked import ForkServer
 
 from supervisor_core.base.errors import DamagedCheckpointError, LogdirInUseError
 from supervisor_core.checkpoint.bundle import read_index, verify
 from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.retention import Saved
-from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, read_state, write_state
+from supervisor_core.checkpoint.state_file import SaveId, read_state
 from supervisor_core.checkpoint.store import CheckpointStore
 from tests.story.leases import peek
 
 tf1 = tf.compat.v1
-
-SAVING = """
-import sys
-import tensorflow as tf
-tf1 = tf.compat.v1
-with tf.Graph().as_default(), tf1.Session() as session:
-    for number in range(8):
-        tf1.get_variable(f"v{number}", initializer=tf.zeros([250_000]))
-    saver = tf1.train.Saver(sharded=sys.argv[2] == "sharded", max_to_keep=2)
-    session.run(tf1.global_variables_initializer())
-    for step in range(1_000_000):
-        saver.save(session, sys.argv[1] + "/model.ckpt", global_step=step)
-        if step == 2:
-            print("saving", flush=True)
-"""
 
 
 @pytest.fixture
@@ -71,26 +53,6 @@ def test_a_saver_s_checkpoint_verifies(session: Any, tmp_path: Path, sharded: bo
     assert {name: list(entries[name].shape) for name in shapes} == shapes
     assert entries["half"].dtype == "float16"
     assert verify(prefix).step == 1200
-
-
-def test_shards_on_several_devices_verify(tmp_path: Path) -> None:
-    """A checkpoint in several data files verifies, and each of them matters."""
-    config = tf1.ConfigProto(device_count={"CPU": 3})
-    with tf.Graph().as_default(), tf1.Session(config=config) as sess:
-        for number in range(3):
-            with tf.device(f"/cpu:{number}"):
-                tf1.get_variable(f"v{number}", initializer=tf.range(100.0) + number)
-        sess.run(tf1.global_variables_initializer())
-        prefix = tf1.train.Saver(sharded=True).save(sess, str(tmp_path / "model.ckpt"), global_step=5)
-    assert verify(prefix).tensors == 3
-    shards = sorted(tmp_path.glob("model.ckpt-5.data-*"))
-    assert len(shards) == 3
-    for shard in shards:
-        content = shard.read_bytes()
-        shard.write_bytes(content[:100] + b"x" + content[101:])
-        with pytest.raises(DamagedCheckpointError, match=shard.name):
-            verify(prefix)
-        shard.write_bytes(content)
 
 
 def test_every_type_that_tensorflow_saves_verifies(tmp_path: Path) -> None:
@@ -183,45 +145,6 @@ def test_tensorflow_understands_our_state_file(session: Any, tmp_path: Path) -> 
     shutil.move(tmp_path, tmp_path.parent / "moved")
     assert tf.train.latest_checkpoint(str(tmp_path.parent / "moved")) == str(tmp_path.parent / "moved" / "model.ckpt-6")
     tmp_path.mkdir()
-
-
-def test_names_in_other_alphabets(session: Any, tmp_path: Path) -> None:
-    """A logdir and a basename in other letters work on both sides, in each direction."""
-    logdir = tmp_path / "训练 1"
-    prefix = tf1.train.Saver().save(session, str(logdir / "模型"), global_step=3)
-    chosen = CheckpointStore(logdir, "模型").newest_usable().chosen
-    assert chosen is not None
-    assert chosen.path == prefix
-    CheckpointStore(logdir, "模型").record(prefix)
-    assert tf.train.latest_checkpoint(str(logdir)) == prefix
-
-
-def test_a_random_state_file_reads_the_same(tmp_path: Path) -> None:
-    """Odd characters in paths survive tensorflow's reading of our text, and ours of tensorflow's."""
-    for name in ("a b", 'quote"d', "it's", "back\\slash", "tab\tnew\nline", "ünï", "#no comment", "-?????-of-00002"):
-        path = f"/logs/{name}-5"
-        write_state(tmp_path / "checkpoint", CheckpointState(model_checkpoint_path=path))
-        assert tf.train.get_checkpoint_state(str(tmp_path)).model_checkpoint_path == path
-        tf1.train.update_checkpoint_state(str(tmp_path), path)
-        state = read_state(tmp_path / "checkpoint").state
-        assert state is not None
-        if "\t" not in name:  # control characters are taken for a Windows path whose backslashes were not doubled
-            assert state.model_checkpoint_path == path
-
-
-@pytest.mark.parametrize("sharded", ["plain", "sharded"])
-def test_what_a_killed_save_leaves_is_swept(tmp_path: Path, fork_server: ForkServer, sharded: str) -> None:
-    """Killed in the middle of saving: the newest that is whole is chosen, and the rest is swept."""
-    process = fork_server.start(["-c", SAVING, str(tmp_path), sharded])
-    with closing(process):
-        assert process.stdout.readline() == "saving\n"
-    store = CheckpointStore(tmp_path)
-    chosen = store.newest_usable().chosen
-    assert chosen is not None
-    store.sweep_leftovers(min_age_secs=-60.0)
-    assert [path.name for path in tmp_path.iterdir() if "temp" in path.name or ".tmp" in path.name] == []
-    named = {os.path.basename(candidate.path) for candidate in store.candidates()}
-    assert {path.name.partition(".data")[0] for path in tmp_path.glob("*.data-*")} <= named
 
 
 def test_remote_file_systems_through_tensorflow(session: Any) -> None:

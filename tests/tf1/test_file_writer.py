@@ -78,31 +78,6 @@ def test_the_rest_of_the_interface_is_there() -> None:
     assert public <= set(dir(FileWriter))
 
 
-def test_a_graph_def_at_construction_works(tmp_path: Path, graph: Any) -> None:
-    """The deprecated argument still brings graph and meta graph."""
-    tf.constant(1.0, name="one")
-    FileWriter(str(tmp_path), graph_def=graph.as_graph_def()).close()
-    (path,) = tmp_path.glob("*tfevents*")
-    events = list(V1.train.summary_iterator(str(path)))[1:]
-    assert V1.GraphDef.FromString(events[0].graph_def).node[0].name == "one"
-    assert V1.MetaGraphDef.FromString(events[1].meta_graph_def).graph_def.node[0].name == "one"
-
-
-def test_plugin_assets_of_a_real_graph_are_written(tmp_path: Path, graph: Any) -> None:
-    """An asset that was registered with TensorFlow's own call is found."""
-    from tensorflow.python.summary import plugin_asset
-
-    class Asset(plugin_asset.PluginAsset):
-        plugin_name = "a_plugin"
-
-        def assets(self) -> dict[str, str]:
-            return {"file": "content"}
-
-    plugin_asset.get_plugin_asset(Asset)
-    FileWriter(str(tmp_path), graph).close()
-    assert (tmp_path / "plugins" / "a_plugin" / "file").read_text() == "content"
-
-
 def test_file_systems_of_tensorflow_are_used_where_it_is_loaded() -> None:
     """A scheme that TensorFlow knows (here: its memory) needs no other package."""
     logdir = f"ram://run-{uuid.uuid4().hex}"

@@ -43,17 +43,6 @@ def refuse(*arguments: Any, **keywords: Any) -> Any:
     raise TypeError("MessageToString() got an unexpected keyword argument 'float_format'")
 
 
-@pytest.mark.parametrize("train", [supervised, monitored])
-def test_tensorflows_own_writer_of_graphs_is_not_needed(
-    train: Train, logdir: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Training starts where ``tf.io.write_graph`` fails, and the graph is there."""
-    monkeypatch.setattr(tf.io, "write_graph", refuse)
-    assert train(logdir) == 2
-    read = text_format.Parse(Path(logdir, "graph.pbtxt").read_text(), v1.GraphDef())
-    assert "global_step" in {node.name for node in read.node}
-
-
 def test_the_text_is_the_graph(graph: Any, logdir: str) -> None:
     """What is written is read back the same, numbers to the last bit; it replaces what was there."""
     tf.constant([0.1, 1e-30, float("inf"), 16777217.0])

@@ -83,16 +83,3 @@ def test_a_last_step_whose_checkpoint_was_deleted_is_saved_again(build_model: An
         assert saved is not None
         delete(logdir)
     assert steps_saved(logdir) == [1]
-
-
-def test_checkpoints_below_the_logdir_go_on_when_it_was_deleted(build_model: Any, graph: Any, tmp_path: Path) -> None:
-    """Their own directory is made again, too."""
-    model, logdir = build_model(), tmp_path / "run"
-    (logdir / "below").mkdir(parents=True)
-    sv = supervisor_core.Supervisor(logdir=str(logdir), save_summaries_secs=0, checkpoint_basename="below/model.ckpt")
-    with sv.managed_session() as sess:
-        sess.run(model.train_op)
-        sv.save_checkpoint()
-        delete(logdir)
-        sess.run(model.train_op)
-        assert sv.save_checkpoint() == str(logdir / "below" / "model.ckpt-2")

@@ -19,11 +19,6 @@ from supervisor_core.tf1.step_detection import RunAnalysis
 v1 = tf.compat.v1
 
 
-def test_this_tensorflow_can_be_planned_for() -> None:
-    """The parts of TensorFlow that plans need are there in the version that is tested."""
-    assert installed() is not None
-
-
 def test_a_run_method_put_in_its_place_is_used(
     sess: SupervisedSession, monkeypatch: pytest.MonkeyPatch, plan_of: Any
 ) -> None:
@@ -47,21 +42,6 @@ def test_a_run_method_put_in_its_place_is_used(
         later = SupervisedSession(plain=sess)
         assert [later.run(one) for _ in range(3)] == [1] * 3
     assert len(seen) == 4
-
-
-def test_fetches_that_are_taught_are_learnt(sess: SupervisedSession, plan_of: Any) -> None:
-    """A conversion that is registered for a type of fetches is used from then on, whether or not they have plans."""
-    one = tf.constant(1)
-    plan_of(sess, one)
-    entry = (tf.Tensor, lambda fetch: ([fetch], lambda values: ("seen", values[0])), None, None)
-    client._REGISTERED_EXPANSIONS.insert(0, entry)
-    try:
-        assert [sess.run(one) for _ in range(3)] == [("seen", 1)] * 3
-        later = SupervisedSession(plain=sess)
-        assert [later.run(one) for _ in range(3)] == [("seen", 1)] * 3
-    finally:
-        client._REGISTERED_EXPANSIONS.remove(entry)
-    assert sess.run(one) == 1
 
 
 def test_a_callable_is_made_when_it_has_paid_for_itself(sess: SupervisedSession) -> None:
@@ -146,25 +126,6 @@ def test_callables_are_released_with_their_plan(graph: Any, monkeypatch: pytest.
         assert plans[0].results(one, plans[0].run(())) == 1
     plans.pop()
     assert len(released) == 1
-
-
-def test_a_callable_that_cannot_be_made_changes_nothing(graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where TensorFlow refuses to make one, the plan goes on as before."""
-    native = installed()
-    assert native is not None
-
-    one = tf.constant(1)
-    for error in (tf.errors.UnimplementedError(None, None, "not here"), AttributeError("no longer there")):
-
-        def refuse(self: Any, options: Any, error: Exception = error) -> Any:
-            raise error
-
-        with v1.Session() as plain, monkeypatch.context() as patch:
-            patch.setattr(v1.Session, "_make_callable_from_options", refuse)
-            plan = RunPlan(native, plain, RunAnalysis(graph), one, [])
-            plan.make_callable()
-            assert plan.prepared is None
-            assert plan.results(one, plan.run(())) == 1
 
 
 def test_a_session_elsewhere_is_planned_without_callables(

@@ -91,23 +91,6 @@ def test_nothing_of_ours_is_in_the_graph(graph: Any, logdir: str, session_of: Op
     assert not ours
 
 
-def test_replicas_add_the_ready_mark_and_nothing_else(graph: Any, logdir: str, session_of: Open) -> None:
-    """Where variables are placed on devices, the mark by which workers see that the model is ready is under one scope,
-    of TensorFlow's own operations."""
-    *_, train_op = build(CPU)
-    with session_of(logdir) as (sess, _):
-        sess.run(train_op)
-    ours = [op for op in graph.get_operations() if "supervisor" in op.name]
-    assert ours and {op.name.split("/")[0] for op in ours} == {"supervisor_model_is_ready"}
-    names = {op.name for op in ours}
-    reached = [
-        op.name
-        for op in graph.get_operations()
-        if op.name not in names and names & {before.name for before in [*(t.op for t in op.inputs), *op.control_inputs]}
-    ]
-    assert not reached, "no node of the model depends on it"
-
-
 def export_builder(sess: Any, directory: str, given: Any, doubled: Any, saver: Any) -> None:
     """With ``SavedModelBuilder``, into the finalized graph as it is."""
     builder = v1.saved_model.Builder(directory)

@@ -62,24 +62,6 @@ def test_a_sharded_saver_has_a_shard_for_each_device(graph: Any) -> None:
     assert found.merge_device == "/device:CPU:0"
 
 
-def test_an_imported_saver_is_read_like_the_one_it_was(graph: Any) -> None:
-    """A saver that comes with a meta graph, under a name scope too, is no different."""
-    variable("v"), variable("r", resource=False)
-    v1.train.Saver(sharded=True)
-    exported = v1.train.export_meta_graph(saver_def=v1.train.Saver().saver_def)
-    with tf.Graph().as_default() as other:
-        saver = v1.train.import_meta_graph(exported, import_scope="inner")
-        assert [item.name for item in read_saver(other, saver).items] == ["r", "v"]
-        assert [item.source.tensor.op.name for item in read_saver(other, saver).items] == ["inner/r", "inner/v"]
-
-
-def test_what_a_table_exports_is_a_value_of_its_own(graph: Any) -> None:
-    """What is saved and is no variable is found as the value that it is."""
-    tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1, name="table")
-    items = list(read_saver(graph, v1.train.Saver()).items)
-    assert [(item.name, item.source.kind) for item in items] == [("table-keys", "plain"), ("table-values", "plain")]
-
-
 def test_a_value_read_after_something_else_is_not_taken_for_the_variable(graph: Any) -> None:
     """Where a reading waits for an operation, reading the variable in its stead would miss what that does."""
     resource = variable("v")
@@ -138,13 +120,6 @@ def test_a_builder_that_does_more_than_saving_is_refused(graph: Any) -> None:
     assert "runs PrintV2" in reason(graph, v1.train.Saver(builder=make_builder(also_print)))
     assert "writes to" in reason(graph, v1.train.Saver(builder=make_builder(elsewhere)))
     assert "has 2 SaveV2" in reason(graph, v1.train.Saver(builder=make_builder(twice)))
-
-
-def test_an_iterator_is_refused(graph: Any) -> None:
-    """A value that is no tensor of numbers or text, like an iterator's state, is for the saver."""
-    iterator = v1.data.make_one_shot_iterator(tf.data.Dataset.range(3))
-    graph.add_to_collection(v1.GraphKeys.SAVEABLE_OBJECTS, tf.data.experimental.make_saveable_from_iterator(iterator))
-    assert "variant" in reason(graph, v1.train.Saver())
 
 
 def sources(*devices: str) -> list[Any]:

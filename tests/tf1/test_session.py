@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.client import session as client
-from tensorflow.python.ops import session_ops
 
 from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.tf1.session import SupervisedSession
@@ -87,30 +86,6 @@ def test_it_is_a_session(sess: SupervisedSession, model: Any) -> None:
         _ = sess.nothing  # type: ignore[attr-defined]
 
 
-def test_default_session_runs_are_supervised(sess: SupervisedSession, model: Any, diary: Diary) -> None:
-    """``op.run()`` and ``tensor.eval()`` find the session by themselves, and are runs like any other."""
-    model.train_op.run()
-    assert model.weight.value().eval() == 1.0
-    assert diary.lines == STEP + RUN
-
-
-# The original's __del__ stumbles over a session that was never made.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_constructor_errors_are_the_originals(graph: Any) -> None:
-    """Wrong arguments are refused in TensorFlow's words, and leave nothing behind that fails later."""
-    config = v1.ConfigProto()
-
-    def refusal(kind: Any, arguments: Any) -> str:
-        try:
-            kind(*arguments)
-        except TypeError as refused:
-            return str(refused)
-        return "taken"
-
-    for arguments in ((3,), (config,), ("", 3), ("", None, 3)):
-        assert refusal(SupervisedSession, arguments) == refusal(v1.Session, arguments) != "taken"
-
-
 def test_every_run_passes_the_step_lock_and_is_observed(sess: SupervisedSession, model: Any, diary: Diary) -> None:
     """First runs, planned ones and those of Session.run hold the step lock once, and are seen once, as they end."""
     for _ in range(4):
@@ -126,14 +101,6 @@ def test_every_run_passes_the_step_lock_and_is_observed(sess: SupervisedSession,
     sess.run("weight:0")
     sess.run([])
     assert diary.lines == STEP * 2 + RUN * 2
-
-
-def test_steps_are_timed_without_the_wait_for_the_step_lock(sess: SupervisedSession, model: Any, diary: Diary) -> None:
-    """A step that had to wait for a snapshot took no longer for that."""
-    for _ in range(3):
-        sess.run(model.train_op)
-        started, ended = diary.times
-        assert ended - started == 1.0
 
 
 def test_a_failed_run_leaves_the_gate_and_is_not_counted(
@@ -153,15 +120,6 @@ def test_a_failed_run_leaves_the_gate_and_is_not_counted(
         with pytest.raises(TypeError):
             sess.run(None)
     assert diary.lines == RUN * 2 + ["enter", "leave"] + RUN + ["enter", "leave"]
-
-
-def test_without_a_global_step_every_run_counts(graph: Any, diary: Diary) -> None:
-    """Where nothing says what a step is, every supervised run is one."""
-    constant = tf.constant(1)
-    with SupervisedSession(step_lock=diary, observer=diary) as sess:
-        for _ in range(3):
-            sess.run(constant)
-    assert diary.lines == STEP * 3
 
 
 def test_counting_never_costs_a_run(
@@ -308,21 +266,6 @@ def test_a_blocked_enqueue_locks_no_snapshot_out(graph: Any, runs: int, wait_unt
         thread.join()
 
 
-def test_queue_runners_take_it(graph: Any, diary: Diary) -> None:
-    """TensorFlow's own queue runners start on the session, and stay out of the step lock and the count."""
-    queue = v1.FIFOQueue(4, tf.float32, shapes=[[]])
-    v1.train.add_queue_runner(v1.train.QueueRunner(queue, [queue.enqueue(1.0)]))
-    item = queue.dequeue()
-    coordinator = v1.train.Coordinator()
-    with SupervisedSession(step_lock=diary, observer=diary) as sess:
-        threads = v1.train.start_queue_runners(sess, coordinator)
-        for _ in range(20):
-            assert sess.run(item) == 1.0
-        coordinator.request_stop()
-        coordinator.join(threads)
-    assert diary.lines == STEP * 20
-
-
 def test_closed_sessions_say_so(sess: SupervisedSession, model: Any) -> None:
     """A run in a closed session raises what it always raised, planned or not; closing twice is no error."""
     for _ in range(3):
@@ -334,12 +277,6 @@ def test_closed_sessions_say_so(sess: SupervisedSession, model: Any) -> None:
     with pytest.raises(RuntimeError, match=r"^Attempted to use a closed Session\.$"):
         sess.run_internal(model.train_op)
     sess.close()
-
-
-def test_an_empty_graph_says_so() -> None:
-    """Nothing can be run in a graph without operations, in TensorFlow's words."""
-    with tf.Graph().as_default(), SupervisedSession() as sess, pytest.raises(RuntimeError, match="graph is empty"):
-        sess.run("x")
 
 
 def test_it_is_freed_with_its_last_user(model: Any, wait_until: Callable[..., None]) -> None:
@@ -365,37 +302,6 @@ def test_it_is_freed_with_its_last_user(model: Any, wait_until: Callable[..., No
         wait_until(lambda: gone() is None)
     finally:
         gc.enable()
-
-
-def test_it_wraps_a_session_that_exists(model: Any, diary: Diary) -> None:
-    """``around`` supervises a plain session, or takes the plain one out of a supervised one; all share its state."""
-    plain = v1.Session()
-    plain.run(v1.global_variables_initializer())
-    first = SupervisedSession(plain=plain, step_lock=diary, observer=diary, global_step=model.global_step)
-    second = SupervisedSession(plain=first)
-    assert first.plain_session() is second.plain_session() is plain
-    first.run(model.train_op)
-    second.run(model.train_op)
-    assert diary.lines == STEP
-    with second:
-        assert v1.get_default_session() is second
-    with pytest.raises(RuntimeError, match="closed Session"):
-        first.run(model.train_op)
-
-
-def test_tensor_handles_live_in_it(graph: Any) -> None:
-    """Handles to tensors kept in the session can be fetched, fed, evaluated and deleted, over and over."""
-    handle = session_ops.get_session_handle(tf.constant([1.0, 2.0]))
-    holder, value = session_ops.get_session_tensor("", tf.float32)
-    doubled = value * 2.0
-    with SupervisedSession(step_lock=StepLock()) as sess:
-        for _ in range(25):
-            kept = sess.run(handle)
-            assert kept.eval().tolist() == [1.0, 2.0]
-            assert sess.run(doubled, {holder: kept.handle}).tolist() == [2.0, 4.0]
-            kept.delete()
-        # Such a feed may have to be moved to another device first, which is for Session.run to see to.
-        assert sess._run_cache.find(doubled, {holder: kept.handle}) is None
 
 
 def test_many_threads_run_at_once(model: Any) -> None:

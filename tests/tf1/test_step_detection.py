@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import tensorflow as tf
-from tensorflow.python.framework import function
 from tensorflow.python.training import training_util
 
 import supervisor_core
@@ -56,15 +53,6 @@ def test_what_writes_the_step_is_an_update(step: Any, update: str, resource: boo
     assert _updates(step, tf.constant(1), tf.group(after, tf.no_op()))
     if op.outputs:
         assert _updates(step, tf.identity(op.outputs[0]) + 0)
-
-
-@BOTH
-def test_a_scattered_update_is_one(graph: Any, resource: bool) -> None:
-    """A step of rank 1 may be written in part."""
-    steps = v1.Variable([0], name="global_step", dtype=tf.int64, use_resource=resource)
-    element = graph.as_graph_element(v1.scatter_add(steps, [0], tf.constant([1], tf.int64)))
-    assert _updates(steps, element)
-    assert not _updates(steps, tf.gather(steps, [0]))
 
 
 @BOTH
@@ -160,44 +148,6 @@ def test_updates_inside_functions(step: Any) -> None:
     assert not _updates(step, tf.while_loop(lambda i: i < step.read_value(), lambda i: i + 1, [one])[0])
 
 
-@pytest.mark.parametrize("resource", [True])
-def test_updates_inside_old_functions(step: Any) -> None:
-    """A function made by Defun is looked into like any other."""
-
-    @function.Defun(tf.resource)
-    def adding(handle: Any) -> Any:
-        with tf.control_dependencies([tf.raw_ops.AssignAddVariableOp(resource=handle, value=tf.constant(1, tf.int64))]):
-            return tf.constant(1)
-
-    @function.Defun(tf.resource)
-    def reading(handle: Any) -> Any:
-        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64)
-
-    assert _updates(step, adding(step.handle))
-    assert not _updates(step, reading(step.handle))
-
-
-@pytest.mark.parametrize("resource", [True])
-def test_functions_may_be_written_in_any_order(step: Any) -> None:
-    """In a function whose operations are listed last to first, the update is found all the same."""
-
-    @function.Defun(tf.resource)
-    def adding(handle: Any) -> Any:
-        handle = tf.identity(tf.identity(handle))
-        with tf.control_dependencies([tf.raw_ops.AssignAddVariableOp(resource=handle, value=tf.constant(1, tf.int64))]):
-            return tf.constant(1)
-
-    call = adding(step.handle)
-    graph_def = step.graph.as_graph_def()
-    nodes = list(graph_def.library.function[0].node_def)
-    del graph_def.library.function[0].node_def[:]
-    graph_def.library.function[0].node_def.extend(sorted(nodes, key=lambda node: "Assign" not in node.op))
-    with tf.Graph().as_default() as graph:
-        tf.import_graph_def(graph_def, name="")
-        imported = graph.get_operation_by_name(call.op.name)
-        assert TrainingOps(graph, "global_step:0").updates([imported])
-
-
 @BOTH
 def test_what_is_fed_is_not_run(step: Any, resource: bool) -> None:
     """A tensor that is fed hides the update behind it, unless something else leads there."""
@@ -228,32 +178,6 @@ def test_the_step_is_found_however_it_is_given(step: Any, resource: bool) -> Non
     op = step.graph.as_graph_element(v1.assign_add(step, 1)).op
     for given in (step, step.value(), step.read_value(), step.op.outputs[0], step.op, "global_step:0", "global_step"):
         assert TrainingOps(step.graph, given).updates([op]), given
-
-
-def test_a_step_that_nothing_can_write(graph: Any) -> None:
-    """A placeholder or a constant as global step makes no run a step, and is no error."""
-    for given in (tf.constant(1), v1.placeholder(tf.int64)):
-        assert not TrainingOps(graph, given).updates([tf.identity(given), tf.no_op()])
-
-
-@BOTH
-def test_many_threads_may_ask_at_once(step: Any, resource: bool) -> None:
-    """Threads that ask while the answer is being found all get the right one."""
-    op = step.graph.as_graph_element(v1.assign_add(step, 1)).op
-    training_ops = TrainingOps(step.graph, step)
-    answers: list[bool] = []
-    start = threading.Barrier(4)
-
-    def ask() -> None:
-        start.wait()
-        answers.extend([training_ops.updates([op]), not training_ops.updates([step.op])])
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == [True] * 8
 
 
 @pytest.fixture
@@ -353,21 +277,6 @@ def test_hooks_that_read_the_step_bring_no_second_write_of_the_last_checkpoint(
                 sess.run(train_op)
     assert saves_of(logdir, read_telemetry) == [(0, "timer"), (2, "timer"), (4, "timer")]
     assert [line for line in caplog.messages if "has not moved" in line] == []
-
-
-def test_a_supervisor_does_not_save_again_what_was_only_read(
-    build_model: Callable[..., Any], logdir: str, graph: Any, read_telemetry: Any
-) -> None:
-    """A loss that is looked at after the last save is no news."""
-    model = build_model()
-    supervisor = supervisor_core.Supervisor(logdir=logdir, save_model_secs=9999, save_summaries_secs=0)
-    with supervisor.managed_session() as sess:
-        sess.run(model.train_op)
-        path = supervisor.save_checkpoint()
-        written = os.stat(f"{path}.index").st_mtime_ns
-        assert sess.run([model.weight, model.global_step]) == [1.0, 1]
-    assert os.stat(f"{path}.index").st_mtime_ns == written
-    assert "final" not in [trigger for _, trigger in saves_of(logdir, read_telemetry)]
 
 
 def test_a_change_without_a_step_is_saved_at_the_end(build_model: Callable[..., Any], logdir: str, graph: Any) -> None:

@@ -19,7 +19,6 @@ from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.lease_file import decode, encode
 from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.events.telemetry import RecoveryRecord, SessionRecord
-from supervisor_core.tf1.cluster.ready_flag import ReadyFlag
 
 v1 = tf.compat.v1
 SAVED, TRAINED = 4, 6
@@ -163,59 +162,6 @@ def test_a_model_whose_chief_had_ended_is_restored(
     assert chief() == SAVED
 
 
-def test_another_runs_model_is_not_kept(
-    chief: Train, logdir: str, target: str, graph: Any, build_model: Callable[..., Any]
-) -> None:
-    """Though it is alive on the same server, and the same model."""
-    chief(trains(logdir))
-    ended(logdir, None)
-    with tf.device("/cpu:0"):
-        build_model(resource=True)
-    mark = ReadyFlag(graph, "/cpu:0")
-    with v1.Session(target) as sess:
-        assert mark.set_by(sess) is not None
-        mark.set(sess, "another run's")
-    assert chief() == SAVED
-
-
-def test_a_program_that_was_changed_does_not_keep_the_model(
-    chief: Train, logdir: str, target: str, graph: Any, build_model: Callable[..., Any]
-) -> None:
-    """Values that do not fit it are not trained on: the checkpoint is restored, or it is said what differs."""
-    chief(trains(logdir))
-    ended(logdir, None)
-    with tf.device("/cpu:0"):
-        build_model(resource=True)
-        v1.get_variable("bias", initializer=0.0)
-    sv = supervisor_core.Supervisor(logdir=logdir, save_summaries_secs=0, save_model_secs=0, options=OPTIONS)
-    with v1.Session(target) as sess:
-        sess.run([each.initializer for each in v1.global_variables() if each.op.name == "bias"])
-    with pytest.raises(tf.errors.NotFoundError, match="bias"), sv.managed_session(target):
-        pass
-
-
-@pytest.mark.parametrize("chief", [monitored], indirect=True)
-def test_what_was_kept_is_saved(chief: Train, logdir: str) -> None:
-    """It is on no disk yet: a chief that ends without a step of its own saves it all the same."""
-    chief(trains(logdir))
-    ended(logdir, None)
-    assert chief(options=replace(OPTIONS, save_on_stop=True)) == TRAINED
-    assert str(v1.train.latest_checkpoint(logdir)).endswith(f"-{TRAINED}")
-
-
-def test_a_model_that_is_not_whole_is_not_kept(
-    chief: Train, logdir: str, target: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A parameter server has gone and come back: its variables are gone, though others are still there."""
-    chief(trains(logdir))
-    ended(logdir, None)
-    with tf.Graph().as_default(), v1.Session(target) as sess:
-        handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="weight")
-        sess.run(tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=False))
-    assert chief() == SAVED
-    assert "Only a part of the model of session" in caplog.text
-
-
 @pytest.mark.parametrize("chief", [monitored], indirect=True)
 def test_a_session_lost_while_its_model_lives(
     chief: Train, logdir: str, read_telemetry: Callable[..., list[Any]]
@@ -239,20 +185,3 @@ def test_a_session_lost_while_its_model_lives(
     [record] = [record for record in read_telemetry(logdir) if isinstance(record, RecoveryRecord)]
     assert (record.step, record.restored_step, record.restored_checkpoint) == (TRAINED, TRAINED, None)
     assert "failed to connect" in record.error
-
-
-@pytest.mark.parametrize("chief", [monitored], indirect=True)
-def test_a_checkpoint_that_was_asked_for_is_restored(
-    chief: Train, logdir: str, target: str, build_model: Callable[..., Any], graph: Any
-) -> None:
-    """Who names one wants that one, and not what the chief before has left alive."""
-    chief(trains(logdir))
-    ended(logdir, None)
-    with tf.device("/cpu:0"):
-        model = build_model(resource=True)
-    creator = supervisor_core.ChiefSessionCreator(
-        master=target, checkpoint_filename_with_path=os.path.join(logdir, f"model.ckpt-{SAVED}")
-    )
-    hooks = [supervisor_core.CheckpointSaverHook(logdir, save_secs=9999)]
-    with supervisor_core.MonitoredSession(creator, hooks, options=OPTIONS) as sess:
-        assert sess.run(model.global_step) == SAVED

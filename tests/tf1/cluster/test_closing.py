@@ -11,9 +11,8 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core.tf1.cluster import connect
-from supervisor_core.tf1.cluster.connect import close_session, is_remote
+from supervisor_core.tf1.cluster.connect import close_session
 from supervisor_core.tf1.session import SupervisedSession
-from tests.cases import each
 
 v1 = tf.compat.v1
 
@@ -51,60 +50,12 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     session.let_go.set()
 
 
-@each("master", ["", b"", None])
-def test_a_session_of_this_process_is_closed_here(master: str | bytes | None) -> None:
-    """Nothing can keep it; what closing it raises is raised."""
-    session = Session(master)
-    close_session(session)
-    assert session.closed_in == [threading.current_thread()]
-    with pytest.raises(tf.errors.AbortedError):
-        close_session(Session(master, tf.errors.AbortedError(None, None, "gone")))
-
-
-@each("master", ["grpc://a:1", b"grpc://a:1"])
-def test_a_session_in_a_cluster_is_closed(master: str | bytes) -> None:
-    """In time, and what that raises is raised here."""
-    session = Session(master)
-    close_session(session)
-    assert len(session.closed_in) == 1
-    with pytest.raises(tf.errors.AbortedError):
-        close_session(Session(master, tf.errors.AbortedError(None, None, "gone")))
-
-
 def test_a_session_whose_cluster_does_not_answer_is_left(hanging: Session, caplog: pytest.LogCaptureFixture) -> None:
     """After a while, and that is said."""
     close_session(hanging)
     assert hanging.closed_in == []
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert caplog.messages == ["A process of the cluster does not answer: the session was not closed."]
-
-
-def test_at_the_interpreters_end_a_session_in_a_cluster_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no thread can be started, closing it could last forever; one of this process is closed here."""
-
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread at interpreter shutdown")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    session, own = Session("grpc://a:1"), Session("")
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        close_session(session)
-    connect.close_with_timeout(own, 60.0)
-    assert (session.closed_in, own.closed_in) == ([], [threading.current_thread()])
-
-
-def test_what_is_no_session_of_tensorflow_is_closed_all_the_same() -> None:
-    """A program's own session may know nothing of masters."""
-
-    class Own:
-        closed = False
-
-        def close(self) -> None:
-            self.closed = True
-
-    own = Own()
-    close_session(own)
-    assert own.closed
 
 
 def test_supervised_sessions_close_like_that(graph: Any) -> None:
@@ -116,11 +67,3 @@ def test_supervised_sessions_close_like_that(graph: Any) -> None:
         session.close()
         with pytest.raises(RuntimeError, match="closed"):
             session.run(tf.constant(2))
-
-
-@pytest.mark.parametrize(
-    ("master", "remote"), [("", False), (b"", False), ("grpc://a:1", True), (b"grpc://a:1", True), ("uds://x", True)]
-)
-def test_what_is_remote(master: str | bytes, remote: bool) -> None:
-    """Whatever goes through a server."""
-    assert is_remote(master) is remote

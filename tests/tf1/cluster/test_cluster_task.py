@@ -89,13 +89,6 @@ def test_one_on_its_own(environ: dict[str, str], servers: Servers, graph: Any) -
         assert v1.get_variable("weight", initializer=1.0).device == ""
 
 
-def test_an_evaluator_belongs_to_no_cluster(servers: Servers) -> None:
-    """It runs on its own, and is no chief."""
-    evaluator = from_config({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}})
-    assert (evaluator.is_chief, evaluator.start_server(), evaluator.target) == (False, None, "")
-    assert servers.made == []
-
-
 def test_an_environment_that_makes_no_sense() -> None:
     """Says what came and what to do."""
     with pytest.raises(OptionsError, match="TF_CONFIG is not JSON"):
@@ -109,16 +102,6 @@ def test_the_target_comes_with_the_server(servers: Servers) -> None:
         _ = worker.target
     worker.start_server()
     assert worker.target == "grpc://c:1"
-
-
-def test_a_server_is_started_once(servers: Servers) -> None:
-    """Starting it again returns the same one; who is waited for is known from then on."""
-    worker = task("worker", 1)
-    assert worker.start_server() is worker.start_server()
-    [made] = servers.made
-    assert (made["job_name"], made["task_index"], made["protocol"]) == ("worker", 1, "grpc")
-    assert made["cluster"] == {job: list(tasks) for job, tasks in CLUSTER.items()}
-    assert wait._known == {"ps:0": "a:1", "ps:1": "b:1", "worker:0": "c:1", "worker:1": "d:1"}
 
 
 def test_a_server_keeps_to_its_part_of_the_cluster(servers: Servers) -> None:
@@ -144,24 +127,6 @@ def test_a_real_server_serves() -> None:
         assert sess.run(tf.constant(42)) == 42
 
 
-def test_a_session_config_leaves_the_given_one_alone() -> None:
-    """It begins with it, and adds what it needs to a copy; filters that it has stay."""
-    given = v1.ConfigProto(allow_soft_placement=True)
-    config = task("worker", 1).session_config(given)
-    assert (config.allow_soft_placement, list(config.device_filters)) == (True, ["/job:ps", "/job:worker/task:1"])
-    assert list(given.device_filters) == []
-    filtered = v1.ConfigProto(device_filters=["/job:ps/task:0"])
-    assert list(task("worker").session_config(filtered).device_filters) == ["/job:ps/task:0"]
-
-
-def test_without_parameter_servers_everybody_is_needed(graph: Any, servers: Servers) -> None:
-    """Variables are then on another worker, or anywhere: no session does without the others."""
-    worker = task("worker", 1, worker=("a:1", "b:1"))
-    worker.start_server()
-    assert list(worker.session_config().device_filters) == []
-    assert list(servers.made[0]["config"].device_filters) == []
-
-
 def test_variables_on_the_parameter_servers(graph: Any) -> None:
     """In turn; all else on the process's own device; an inner device counts."""
     with task("worker", 1).device():
@@ -185,14 +150,6 @@ def test_who_cannot_serve(kind: str, servers: Servers, logdir: str) -> None:
     one.start_server()
     with pytest.raises(RuntimeError, match="Chiefs and workers train instead"):
         one.serve(logdir)
-
-
-def test_serving_without_a_logdir_joins_the_server(servers: Servers) -> None:
-    """The run's end is unknown: TensorFlow's server is joined."""
-    server = task("ps")
-    server.start_server()
-    server.serve()
-    assert servers.joined == 1
 
 
 @pytest.mark.parametrize(("options", "name"), [(None, "ps:1"), (Options(worker_name="store"), "store")])

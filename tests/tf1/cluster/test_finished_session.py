@@ -60,20 +60,6 @@ def test_nothing_can_be_run_in_it(graph: Any) -> None:
         one.eval()
 
 
-def test_it_takes_no_device(graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine's GPUs belong to those that train."""
-    configs: list[Any] = []
-    make = v1.Session.__init__
-
-    def noted(self: Any, target: str = "", graph: Any = None, config: Any = None) -> None:
-        configs.append(config)
-        make(self, target, graph, config)
-
-    monkeypatch.setattr(v1.Session, "__init__", noted)
-    FinishedSession(graph, "done")
-    assert [dict(config.device_count) for config in configs] == [{"GPU": 0}]
-
-
 def looks(supervisor: Any, sess: Any, op: Any) -> None:
     """A loop that asks whether to stop."""
     while not supervisor.should_stop():
@@ -107,27 +93,6 @@ def test_a_supervised_loop_ends_at_once(
     assert "ended (completed) at step 7" in caplog.text
 
 
-def test_a_loop_outside_of_a_block_begins_nothing(model: Any, logdir: str, begun_threads: Any) -> None:
-    """As the guide's longer form has it: prepare, loop, stop. There is nothing to fill a queue for: neither queue
-    runners nor services are started."""
-    queue = tf.queue.FIFOQueue(1, [tf.float32])
-    v1.train.add_queue_runner(v1.train.QueueRunner(queue, [queue.enqueue([1.0])]))
-    supervisor = supervisor_core.Supervisor(logdir=logdir, is_chief=False, options=OPTIONS)
-    sess = supervisor.prepare_or_wait_for_session("")
-    assert (begun_threads("QueueRunner"), supervisor.run_status().threads) == ([], ())
-    looks(supervisor, sess, model.train_op)
-    supervisor.stop()
-    sess.close()
-    assert last_word(logdir)["ended"] == "completed"
-
-
-def test_an_error_of_the_program_is_an_error(supervisor: Any, logdir: str) -> None:
-    """Whatever else it does instead of training."""
-    with pytest.raises(ZeroDivisionError), supervisor.managed_session(""):
-        1 / 0  # noqa: B018
-    assert last_word(logdir)["ended"] == "error"
-
-
 class Noting(v1.train.SessionRunHook):  # type: ignore[misc]
     """A hook that notes what it is called for."""
 
@@ -159,14 +124,6 @@ def test_a_monitored_loop(model: Any, logdir: str, looks: bool) -> None:
             runs += 1
     assert (runs, hook.notes) == (0, ["begin"])
     assert (last_word(logdir)["ended"], last_word(logdir)["error"]) == ("completed", None)
-
-
-def test_a_monitored_step_function(model: Any, logdir: str) -> None:
-    """Its runs end the loop, too."""
-    with supervisor_core.MonitoredTrainingSession("", is_chief=False, checkpoint_dir=logdir, options=OPTIONS) as sess:
-        while True:
-            sess.run_step_fn(lambda step_context: step_context.session.run(model.train_op))
-    assert last_word(logdir)["ended"] == "completed"
 
 
 def test_a_session_made_again_when_the_run_has_finished(

@@ -15,7 +15,7 @@ from supervisor_core.base.options import Options
 from supervisor_core.engine.liveness_writer import LivenessFile
 from supervisor_core.process.identity import this_machine
 from supervisor_core.run.model.liveness_record import LivenessRecord
-from supervisor_core.tf1.cluster.task import CHECK_SECS, REMOTE_CHECK_SECS, ParameterServer
+from supervisor_core.tf1.cluster.task import CHECK_SECS, ParameterServer
 from tests.story.leases import Chief
 
 FILE = ".supervisor.live/ps-0.json"
@@ -116,33 +116,6 @@ def test_a_run_that_is_cut_off_is_waited_for(serve: Callable[..., None], chief: 
     serve(lambda: chief.acquire("a") and None, lambda: chief.release(reason) and None, *[nothing] * 100, lambda: True)
 
 
-def test_a_finished_run_may_be_continued(serve: Callable[..., None], chief: Chief, script: Script) -> None:
-    """A server that is started first gives the chief the time to come; then there is no worker."""
-    chief.acquire("a")
-    chief.release("completed")
-    serve(*[nothing] * 20, finished_wait_secs=60.0)
-    assert sum(script.waits) - CHECK_SECS == 60.0
-
-
-def test_a_chief_may_open_one_session_after_the_other(
-    serve: Callable[..., None], chief: Chief, script: Script, logdir: str
-) -> None:
-    """Between the two it keeps its variables, though it was seen at work; after the last it has had its time."""
-    chief.acquire("a")
-    again = Chief(logdir)
-    serve(
-        nothing,
-        lambda: chief.release("completed") and None,
-        nothing,
-        lambda: again.acquire("b") and None,
-        *[nothing] * 20,
-        lambda: again.release("completed") and None,
-        *[nothing] * 20,
-        finished_wait_secs=60.0,
-    )
-    assert (len(script.waits) - 25) * CHECK_SECS == 60.0
-
-
 def test_it_stays_while_a_worker_trains(serve: Callable[..., None], chief: Chief, logdir: str) -> None:
     """One that goes on after its chief would be torn from its variables; one that stalls may go on."""
     chief.acquire("a")
@@ -175,28 +148,6 @@ def test_who_does_not_train_does_not_keep_it(
     serve(says(logdir, **values), lambda: chief.release("completed") and None)
 
 
-def test_a_worker_elsewhere_is_missed_in_time(
-    serve: Callable[..., None], chief: Chief, script: Script, logdir: str
-) -> None:
-    """It keeps the server while its heartbeat goes on, though its clock be wrong by years; once it is silent, for as
-    long as it may be, and no longer."""
-    chief.acquire("a")
-    beats = [says(logdir, host="elsewhere", boot="b", beats=number) for number in range(30)]
-    serve(*beats[:3], lambda: chief.release("completed") and None, *beats[3:], *[nothing] * 20, lease_timeout_secs=60.0)
-    assert 60.0 <= (len(script.waits) - 31) * CHECK_SECS <= 60.0 + 2 * CHECK_SECS
-
-
-def test_an_interrupt_is_its_last_word(serve: Callable[..., None], logdir: str) -> None:
-    """Ctrl-C ends it, and it is not taken for lost."""
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        serve(nothing, interrupt)
-    assert last_word(logdir)["ended"] == "requested"
-
-
 def test_a_signal_is_its_last_word(script: Script, logdir: str) -> None:
     """A stop record is written; then the process ends as the signal would have ended it."""
     server = ParameterServer(logdir, "ps:0", Options(), wait=script.wait, clock=script.clock)
@@ -204,25 +155,3 @@ def test_a_signal_is_its_last_word(script: Script, logdir: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         server.serve()
     assert last_word(logdir)["ended"] == "signal"
-
-
-def test_signals_may_be_left_to_the_program(serve: Callable[..., None]) -> None:
-    """With `Options.handle_signals` off, its handlers stay."""
-    handlers: list[Any] = []
-    before = signal.getsignal(signal.SIGINT)
-    serve(lambda: handlers.append(signal.getsignal(signal.SIGINT)) or True, handle_signals=False)
-    assert handlers == [before]
-
-
-def test_it_serves_though_nothing_can_be_read_or_written(serve: Callable[..., None], logdir: str) -> None:
-    """Where the logdir should be there is a file: variables are held all the same."""
-    Path(logdir).write_text("in the way")
-    serve(*[nothing] * 5, lambda: True)
-
-
-def test_an_object_store_is_not_asked_often(script: Script, caplog: pytest.LogCaptureFixture) -> None:
-    """Each check is a request; an unreachable store does not prevent serving."""
-    script.runs(nothing, lambda: True)
-    ParameterServer("nowhere://runs/a", "ps:0", Options(), wait=script.wait, clock=script.clock).serve()
-    assert script.waits == [REMOTE_CHECK_SECS] * 2
-    assert "nowhere" in caplog.text

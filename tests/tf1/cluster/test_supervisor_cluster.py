@@ -127,12 +127,6 @@ def test_a_worker_of_a_cluster_does_not_start_before_init_fn(story: Any) -> None
     assert story.lines["waits for init_fn"]
 
 
-def test_a_worker_says_for_whom_it_waits(story: Any) -> None:
-    """First for the parameter server, by name and address; then for the chief, and for what of it."""
-    assert f"ps:0 ({story.addresses['ps'][0]})" in story.lines["waits for the server"]
-    assert "not initialized" in story.lines["waits for the chief"]
-
-
 def test_all_end_with_status_0(story: Any) -> None:
     """The chief saves its last step; worker and parameter server end too, the latter by itself."""
     assert (story.codes["chief"], story.codes["worker:0"], story.codes["ps:0"]) == (0, 0, 0)
@@ -146,11 +140,6 @@ def test_a_worker_that_comes_late_ends_at_once(story: Any) -> None:
     assert story.codes["late worker"] == 0
     assert "ended (completed)" in story.lines["late worker"]
     assert not any(line.startswith("ready") for line in story["worker:1"].lines)
-
-
-def test_checkpoints_of_a_cluster_say_that_they_may_mix_steps(story: Any) -> None:
-    """No process can hold the workers' steps here."""
-    assert {saved.consistent for saved in story.run().checkpoints if saved.ok} == {False}
 
 
 def test_a_clusters_checkpoints_are_named_by_the_step_in_them(story: Any) -> None:

@@ -68,13 +68,6 @@ def test_nothing_says(graph: Any, devices: tuple[str, ...]) -> None:
     assert task_name(Options(), graph) == f"{socket.gethostname()}-{os.getpid()}"
 
 
-def test_an_environment_without_a_cluster(graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is of one process on its own, which this one, a worker, is not."""
-    monkeypatch.setenv("TF_CONFIG", '{"task": {"type": "worker", "index": 0}}')
-    place("/job:worker/task:3")
-    assert task_name(Options(), graph) == "worker:3"
-
-
 def test_an_environment_that_makes_no_sense(
     graph: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

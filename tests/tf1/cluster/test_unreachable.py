@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Callable, Iterator
 
@@ -11,10 +10,8 @@ import tensorflow as tf
 
 from supervisor_core.tf1.cluster import wait
 from supervisor_core.tf1.cluster.wait import remember_cluster, unreachable_tasks
-from tests.cases import each
 
 NOTHING_KNOWN = "a process of the cluster that does not answer (set TF_CONFIG to name it)"
-ALL_ANSWER = "the cluster: all its processes accept connections, but the session is not ready yet"
 
 
 @pytest.fixture(autouse=True)
@@ -45,49 +42,10 @@ def config() -> Callable[..., tf.compat.v1.ConfigProto]:
     return lambda *filters: tf.compat.v1.ConfigProto(device_filters=list(filters))
 
 
-def test_nothing_is_known() -> None:
-    """Without a cluster the text is a general one, which says how to get a better one."""
-    assert unreachable_tasks(None) == NOTHING_KNOWN
-
-
-def test_all_answer(listener: str) -> None:
-    """Then it is something else that takes its time."""
-    remember_cluster({"ps": {0: listener}, "worker": {0: listener}})
-    assert unreachable_tasks(None) == ALL_ANSWER
-
-
 def test_who_does_not_answer_is_named(listener: str, nobody: str) -> None:
     """With its address; those that answer are not."""
     remember_cluster({"ps": {0: listener, 1: nobody}, "worker": {0: listener}})
     assert unreachable_tasks(None) == f"ps:1 ({nobody}): unreachable"
-
-
-@each(
-    "address",
-    [
-        "here",
-        "",
-        ":",
-        "127.0.0.1:",
-        "127.0.0.1:x",
-        "127.0.0.1:99999999",
-        "127.0.0.1:70000",
-        "127.0.0.1:-1",
-        "h" * 70 + ".a:1",
-        "[::1",
-        "a b:1",
-    ],
-)
-def test_an_address_that_is_none_does_not_answer(address: str) -> None:
-    """Nothing is raised over it."""
-    remember_cluster({"ps": {0: address}})
-    assert unreachable_tasks(None) == f"ps:0 ({address}): unreachable"
-
-
-def test_an_unknown_host_does_not_answer() -> None:
-    """As after a pod's end: its name is gone."""
-    remember_cluster({"ps": {0: "no-such-host.invalid:2222"}})
-    assert unreachable_tasks(None) == "ps:0 (no-such-host.invalid:2222): unreachable"
 
 
 def test_who_is_silent_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch, nobody: str) -> None:
@@ -102,24 +60,6 @@ def test_who_is_silent_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch, n
     remember_cluster({"ps": {0: "10.255.255.1:2222"}})
     assert unreachable_tasks(None) == "ps:0 (10.255.255.1:2222): unreachable"
     assert asked == [(("10.255.255.1", 2222), 1.0)]
-
-
-def test_addresses_of_the_sixth_version() -> None:
-    """Written in brackets, as TensorFlow wants them."""
-    try:
-        server = socket.create_server(("::1", 0), family=socket.AF_INET6)
-    except OSError as error:
-        pytest.skip(f"no IPv6 here: {error}")
-    with server:
-        remember_cluster({"ps": {0: f"[::1]:{server.getsockname()[1]}"}})
-        assert unreachable_tasks(None) == ALL_ANSWER
-
-
-def test_many_are_not_all_named(nobody: str) -> None:
-    """Five are, and how many more there are."""
-    remember_cluster({"ps": dict.fromkeys(range(8), nobody)})
-    named = ", ".join(f"ps:{index} ({nobody})" for index in range(5))
-    assert unreachable_tasks(None) == f"{named} and 3 more: unreachable"
 
 
 @pytest.mark.parametrize(
@@ -146,19 +86,3 @@ def test_the_cluster_of_the_session(nobody: str, config: Callable[..., object]) 
     remember_cluster({"worker": {0: nobody}})
     session = tf.compat.v1.ConfigProto(cluster_def=tf.train.ClusterSpec({"ps": [nobody]}).as_cluster_def())
     assert unreachable_tasks(session) == f"ps:0 ({nobody}): unreachable"
-
-
-def test_the_cluster_of_the_environment(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For programs that make their servers themselves."""
-    cluster = {"cluster": {"ps": [nobody], "worker": [nobody]}, "task": {"type": "worker", "index": 0}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
-    assert unreachable_tasks(None) == f"ps:0 ({nobody}), worker:0 ({nobody}): unreachable"
-    monkeypatch.setenv("TF_CONFIG", "{nonsense")
-    assert unreachable_tasks(None) == NOTHING_KNOWN
-
-
-def test_a_cluster_is_remembered_as_it_is_now(nobody: str) -> None:
-    """The last one that was remembered, not the one before."""
-    remember_cluster({"ps": {0: nobody}})
-    remember_cluster({"worker": {0: nobody}})
-    assert unreachable_tasks(None) == f"worker:0 ({nobody}): unreachable"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
-from supervisor_core.base.errors import RunFinishedError
 from supervisor_core.tf1.cluster import wait as wait_module
 from supervisor_core.tf1.cluster.wait import DeadlineWait, SessionContext
 
@@ -93,14 +91,6 @@ def test_polls_are_frequent_at_first(context: Around) -> None:
     assert context.reported == ["the chief"]
 
 
-def test_polls_may_be_more_frequent_than_the_first_wait(context: Around) -> None:
-    """With a longest wait below it, that is how long each one is."""
-    deadline = DeadlineWait(None, 0.01, context)
-    for _ in range(3):
-        deadline.pause("the chief")
-    assert context.waits == [0.01] * 3
-
-
 def test_a_wait_ends_when_it_has_lasted_long_enough(context: Around) -> None:
     """The last poll comes at the very end; the error says how long it was, and for what."""
     deadline = DeadlineWait(1.0, 30.0, context)
@@ -113,15 +103,6 @@ def test_a_wait_ends_when_it_has_lasted_long_enough(context: Around) -> None:
     assert str(raised.value) == ("Session was not ready after waiting 1 secs. Waited for the chief: weight is missing")
 
 
-@pytest.mark.parametrize("bound_secs", [None, float("inf")])
-def test_a_wait_may_have_no_limit(context: Around, bound_secs: float | None) -> None:
-    """Without a bound it never ends by itself."""
-    deadline = DeadlineWait(bound_secs, 1e9, context)
-    for _ in range(100):
-        deadline.pause("the chief")
-    assert deadline.remaining_secs == float("inf")
-
-
 def test_a_stop_ends_a_wait(context: Around) -> None:
     """It is cancelled, and the error says what was waited for."""
     context.stops = lambda: True
@@ -129,31 +110,10 @@ def test_a_stop_ends_a_wait(context: Around) -> None:
         DeadlineWait(None, 1.0, context).pause("the chief")
 
 
-def test_what_is_waited_for_is_reported_when_it_changes(context: Around) -> None:
-    """And that nothing is, when it is over; who never waited has nothing to say."""
-    deadline = DeadlineWait(None, 1.0, context)
-    deadline.done()
-    for what in ("ps:0", "ps:0", "the chief"):
-        deadline.pause(what)
-    deadline.done()
-    deadline.done()
-    assert context.reported == ["ps:0", "the chief", None]
-
-
 def test_a_call_that_returns_is_not_waited_for(context: Around) -> None:
     """Its result is returned, without a report or a probe."""
     assert DeadlineWait(60.0, 1.0, context).call_blocking(lambda: "here", who=never, discard=never) == "here"
     assert context.reported == []
-
-
-def test_a_call_that_fails_fails_the_wait(context: Around) -> None:
-    """With its very error."""
-
-    def fail() -> str:
-        raise tf.errors.InvalidArgumentError(None, None, "no such device")
-
-    with pytest.raises(tf.errors.InvalidArgumentError, match="no such device"):
-        DeadlineWait(60.0, 1.0, context).call_blocking(fail, who=never, discard=never)
 
 
 def test_a_call_that_blocks_is_outlasted(context: Around, blocked: Blocked) -> None:
@@ -175,43 +135,6 @@ def test_a_call_that_blocks_is_outlasted(context: Around, blocked: Blocked) -> N
     assert blocked.discarded == []
 
 
-def test_a_call_that_blocks_ends_with_the_wait(context: Around, blocked: Blocked) -> None:
-    """The error names who does not answer, though the wait was shorter than the time for finding out; what the call
-    returns later is discarded."""
-    with pytest.raises(tf.errors.DeadlineExceededError) as raised:
-        DeadlineWait(2.0, 1.0, context).call_blocking(
-            blocked, who=lambda: "ps:0 (a:1): unreachable", discard=blocked.discard
-        )
-    assert str(raised.value) == ("Session was not ready after waiting 2 secs. Waited for ps:0 (a:1): unreachable")
-    assert context.reported == ["ps:0 (a:1): unreachable"]
-    blocked.let_go.set()
-    assert blocked.is_discarded.wait(60.0)
-    assert blocked.discarded == ["late"]
-
-
-def test_a_call_that_returns_at_the_last_moment_is_in_time(context: Around, blocked: Blocked) -> None:
-    """While it is found out who does not answer, it may yet."""
-    threads: SimpleQueue[threading.Thread] = SimpleQueue()
-
-    def call() -> str:
-        threads.put(threading.current_thread())
-        return blocked()
-
-    def who() -> str:
-        blocked.let_go.set()
-        threads.get().join()
-        return "ps:0"
-
-    assert DeadlineWait(0.0, 1.0, context).call_blocking(call, who=who, discard=never) == "late"
-
-
-def test_a_call_has_the_time_for_one_look(context: Around, blocked: Blocked, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However little was asked: a cluster that answers is not given up."""
-    monkeypatch.setattr(wait_module, "LEAST_SECS", 60.0)
-    context.waiting_for = lambda what: blocked.let_go.set()  # type: ignore[method-assign]
-    assert DeadlineWait(0.0, 1.0, context).call_blocking(blocked, who=lambda: "ps:0", discard=never) == "late"
-
-
 def test_a_stop_ends_a_blocked_call(context: Around, blocked: Blocked) -> None:
     """At the next look, and its result is discarded."""
     context.stops = lambda: len(context.waits) == 3
@@ -219,41 +142,6 @@ def test_a_stop_ends_a_blocked_call(context: Around, blocked: Blocked) -> None:
         DeadlineWait(None, 1.0, context).call_blocking(blocked, who=never, discard=blocked.discard)
     blocked.let_go.set()
     assert blocked.is_discarded.wait(60.0)
-
-
-def test_a_finished_run_ends_a_blocked_call(context: Around, blocked: Blocked) -> None:
-    """Who asks for whom it waits hears that there is nothing left to do, and waits no longer."""
-
-    def who() -> str:
-        raise RunFinishedError("There is nothing left to do here.")
-
-    with pytest.raises(RunFinishedError, match="nothing left"):
-        DeadlineWait(None, 1.0, context).call_blocking(blocked, who=who, discard=blocked.discard)
-    blocked.let_go.set()
-    assert blocked.is_discarded.wait(60.0)
-
-
-def test_finding_out_may_block_too(context: Around, blocked: Blocked) -> None:
-    """One lookup at a time, which delays no stop; its result is reported when it comes."""
-    asked, looked, name = [], threading.Event(), threading.Event()
-
-    def who() -> str:
-        asked.append(1)
-        if len(asked) == 1:
-            looked.set()
-            assert name.wait(60.0)
-        return "ps:0"
-
-    def stops() -> bool:
-        if len(context.waits) == 100:
-            assert looked.wait(60.0)
-            assert (len(asked), context.reported) == (1, [])
-            name.set()
-        return context.reported == ["ps:0"]
-
-    context.stops = stops
-    with pytest.raises(tf.errors.CancelledError, match="while waiting for ps:0"):
-        DeadlineWait(None, 1.0, context).call_blocking(blocked, who=who, discard=blocked.discard)
 
 
 def test_an_interrupt_leaves_nothing_behind(context: Around, blocked: Blocked) -> None:

@@ -136,19 +136,6 @@ def test_item_02_local_variables_and_tables_are_initialized_by_default(
     assert len(v1.get_collection(KEYS.LOCAL_INIT_OP)) == 1
 
 
-def test_item_02_no_summaries_make_no_summary_op(facade: Any, build_model: Callable[..., Any]) -> None:
-    """Without summaries there is no summary op, and nothing in its collection."""
-    build_model()
-    assert facade.Supervisor().summary_op is None
-    assert v1.get_collection(KEYS.SUMMARY_OP) == []
-
-
-def test_item_02_a_global_step_that_is_no_integer_is_not_used(facade: Any) -> None:
-    """A float called ``global_step`` counts no steps."""
-    v1.Variable(0.5, name="global_step", use_resource=False)
-    assert facade.Supervisor().global_step is None
-
-
 def test_item_03_without_global_variables_there_is_no_saver(facade: Any) -> None:
     """A graph with local variables only gets no default saver."""
     v1.Variable(0, collections=[KEYS.LOCAL_VARIABLES])
@@ -223,27 +210,6 @@ def test_item_06_a_non_chief_writes_nowhere(facade: Any, build_model: Callable[.
     assert [getattr(supervisor, name) for name in written] == [None] * 4
     assert not os.path.exists(logdir)
     assert None not in [getattr(supervisor, name) for name in OPS]
-
-
-def test_item_06_a_chief_has_what_was_passed(facade: Any, build_model: Callable[..., Any], logdir: str) -> None:
-    """A chief's properties give back what was passed, and the save path below the logdir."""
-    build_model()
-    feeds = {tf.constant(1): 2}
-    supervisor = facade.Supervisor(
-        logdir=logdir, save_summaries_secs=7, save_model_secs=8, checkpoint_basename="net", init_feed_dict=feeds
-    )
-    assert supervisor.is_chief is True
-    assert (supervisor.save_summaries_secs, supervisor.save_model_secs) == (7, 8)
-    assert supervisor.save_path == os.path.join(logdir, "net")
-    assert supervisor.init_feed_dict is feeds
-    assert supervisor.summary_writer.get_logdir() == logdir
-
-
-def test_item_06_a_writer_that_is_passed_is_used(facade: Any, build_model: Callable[..., Any]) -> None:
-    """A chief uses the writer that it was given, with or without a logdir."""
-    build_model()
-    writer = object()
-    assert facade.Supervisor(summary_writer=writer).summary_writer is writer
 
 
 @pytest.mark.parametrize("chief", [True, False])

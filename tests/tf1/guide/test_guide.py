@@ -47,41 +47,6 @@ def test_very_simple_scenario(logdir: str) -> None:
     assert tf.train.load_checkpoint(logdir).get_tensor("weights") == pytest.approx([0.0, 0.0], abs=1e-6)
 
 
-def test_started_services(
-    logdir: str, wait_until: Any, read_summaries: Callable[[str], list[tuple[int, float]]]
-) -> None:
-    """Checkpoints, summaries, steps per second and queue runners come with the managed session."""
-    *_, my_train_op = my_model()
-    queue = tf.queue.FIFOQueue(4, [tf.int32], [[]])
-    v1.train.add_queue_runner(v1.train.QueueRunner(queue, [queue.enqueue(7)]))
-    example = queue.dequeue()
-
-    sv = supervisor_core.Supervisor(logdir=logdir, save_summaries_secs=0.05, save_model_secs=0.05)
-    with sv.managed_session() as sess:
-
-        def served() -> bool:
-            sess.run(my_train_op)
-            sv.summary_writer.flush()
-            return bool(checkpoint_step(logdir) > 0 and read_summaries("loss") and read_summaries("global_step/sec"))
-
-        wait_until(served)
-        assert sess.run(example) == 7
-
-
-def test_services_run_every_10_and_every_2_minutes_by_default(logdir: str, read_telemetry: Any) -> None:
-    """Checkpoints every 600 s, summaries and step counts every 120 s, unless set otherwise."""
-    my_model()
-
-    sv = supervisor_core.Supervisor(logdir=logdir)
-    assert (sv.save_model_secs, sv.save_summaries_secs) == (600, 120)
-    with sv.managed_session():
-        pass
-
-    [session] = [record for record in read_telemetry(logdir) if record.kind == "session"]
-    services = {service.name: service.interval_secs for service in session.services}
-    assert services == {"summary": 120, "step_counter": 120, "checkpoint": 600}
-
-
 def test_checking_for_stop(logdir: str) -> None:
     """An exception in a service makes should_stop() true, ends the other services, and comes out of the block."""
     *_, my_train_op = my_model()
@@ -98,17 +63,6 @@ def test_checking_for_stop(logdir: str) -> None:
             sess.run(my_train_op)
 
     assert not other.is_alive()
-
-
-def test_checking_for_stop_after_an_exception_of_the_main_loop(logdir: str) -> None:
-    """An exception of the main loop is caught and reported, so that the services stop, and raised again."""
-    my_model()
-    sv = supervisor_core.Supervisor(logdir=logdir)
-    with pytest.raises(KeyError, match="in the main loop"), sv.managed_session():
-        service = sv.loop(0.01, int)
-        raise KeyError("in the main loop")
-    assert sv.should_stop()
-    assert not service.is_alive()
 
 
 def test_recovery(logdir: str, read_events: Any) -> None:
@@ -227,14 +181,6 @@ def test_writing_summaries(
     assert len(read_events(logdir)) == 1
 
 
-def test_writing_summaries_needs_a_writer() -> None:
-    """Without a logdir summary_computed() says what it needs."""
-    my_model()
-    sv = supervisor_core.Supervisor()
-    with sv.managed_session() as sess, pytest.raises(RuntimeError, match="Writing a summary requires a summary writer"):
-        sv.summary_computed(sess, v1.Summary())
-
-
 def test_a_custom_saver_every_30_seconds(logdir: str, read_telemetry: Any) -> None:
     """Only what the custom saver names is saved, on the interval given, under the name given."""
     weights, _, my_train_op = my_model()
@@ -253,70 +199,3 @@ def test_a_custom_saver_every_30_seconds(logdir: str, read_telemetry: Any) -> No
     assert [name for name, _ in tf.train.list_variables(newest)] == ["weights"]
     [session] = [record for record in read_telemetry(logdir) if record.kind == "session"]
     assert ("checkpoint", 30) in [(service.name, service.interval_secs) for service in session.services]
-
-
-def test_checkpoint_names_have_the_step(logdir: str) -> None:
-    """At global step 1234 the checkpoint is model.ckpt-1234."""
-    step = v1.get_variable("global_step", initializer=1233, trainable=False)
-    my_train_op = step.assign_add(1).op
-    with supervisor_core.Supervisor(logdir=logdir).managed_session() as sess:
-        sess.run(my_train_op)
-    assert checkpoint_step(logdir) == 1234
-
-
-def test_a_checkpoint_file_edited_by_hand(logdir: str) -> None:
-    """When in a pinch, the state file can be edited to recover from a checkpoint that is not the newest."""
-    with tf.Graph().as_default():
-        *_, my_train_op = my_model()
-        sv = supervisor_core.Supervisor(logdir=logdir)
-        with sv.managed_session() as sess:
-            for _ in range(3):
-                sess.run(my_train_op)
-                sv.save_checkpoint()
-    Path(logdir, "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
-    my_model()
-    sv = supervisor_core.Supervisor(logdir=logdir)
-    with sv.managed_session() as sess:
-        assert v1.train.global_step(sess, sv.global_step) == 2
-
-
-def test_logdir_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a logdir the model is initialized and trained, and nothing is written."""
-    monkeypatch.chdir(tmp_path)
-    *_, my_train_op = my_model()
-    sv = supervisor_core.Supervisor(logdir=None)
-    assert (sv.save_path, sv.summary_writer) == (None, None)
-    with sv.managed_session() as sess:
-        for _ in range(10):
-            if sv.should_stop():
-                break
-            sess.run(my_train_op)
-        assert v1.train.global_step(sess, sv.global_step) == 10
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_intervals_of_0(logdir: str, read_events: Any, read_telemetry: Any) -> None:
-    """Intervals of 0 disable checkpoints and summaries; the events file with START and STOP is still there."""
-    *_, my_train_op = my_model()
-    sv = supervisor_core.Supervisor(logdir=logdir, save_model_secs=0, save_summaries_secs=0)
-    with sv.managed_session() as sess:
-        for _ in range(10):
-            sess.run(my_train_op)
-    assert v1.train.latest_checkpoint(logdir) is None
-    [events] = read_events(logdir, telemetry=False)
-    assert [event for event in events if event.summary.value] == []
-    assert len([event for event in events if event.session_log.status]) == 2
-    [session] = [record for record in read_telemetry(logdir) if record.kind == "session"]
-    assert session.services == ()
-
-
-def test_an_integer_variable_called_global_step_is_found(logdir: str) -> None:
-    """A scalar integer variable called global_step counts, whichever way it was made."""
-    for number, use_resource in enumerate([False, True]):
-        with tf.Graph().as_default():
-            step = v1.Variable(0, name="global_step", trainable=False, use_resource=use_resource)
-            add = step.assign_add(1).op
-            own = os.path.join(logdir, str(number))
-            with supervisor_core.Supervisor(logdir=own).managed_session() as sess:
-                sess.run(add)
-            assert checkpoint_step(own) == 1

@@ -49,18 +49,6 @@ def test_use_for_a_single_program(logdir: str) -> None:
     assert run_program(30, crashes=False) == 20
 
 
-def test_end_of_the_training_input(logdir: str) -> None:
-    """Seed 003: OutOfRangeError makes should_stop() true and is not raised from the with block."""
-    *_, my_train_op = add_operations()
-    example = v1.data.make_one_shot_iterator(tf.data.Dataset.range(5)).get_next()
-    sv = supervisor_core.Supervisor(logdir=logdir)
-    with sv.managed_session("") as sess:
-        while not sv.should_stop():
-            sess.run([my_train_op, example])
-    assert sv.should_stop()
-    assert tf.train.load_checkpoint(logdir).get_tensor("global_step") >= 5
-
-
 def test_use_for_multiple_replicas(logdir: str) -> None:
     """Seed 003: the same program as chief and as worker, which waits for the chief and trains the chief's model."""
     server = v1.train.Server.create_local_server()
@@ -103,47 +91,6 @@ def test_what_master_string_to_use(logdir: str, master: str) -> None:
         sess.run(my_train_op)
         assert sess.run(step) == 1
         assert bool(sess.sess_str) == (master != "")
-
-
-def test_launching_additional_services(logdir: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Seed 003: a thread that prints the loss every 60 seconds, started with sv.loop()."""
-    _, loss, my_train_op = add_operations()
-    printed = threading.Event()
-
-    def print_loss(sess: Any) -> None:
-        print("loss:", sess.run(loss))
-        printed.set()
-
-    sv = supervisor_core.Supervisor(logdir=logdir)
-    with sv.managed_session("") as sess:
-        sv.loop(60, print_loss, (sess,))
-        assert printed.wait(30)
-        while not sv.should_stop():
-            sess.run(my_train_op)
-            sv.request_stop()
-    assert capsys.readouterr().out.startswith("loss: ")
-
-
-def test_launching_fewer_services(logdir: str, read_summaries: Callable[[str], list[tuple[int, float]]]) -> None:
-    """Seed 003: no automatic summaries; the chief creates one by hand every 100 steps."""
-    is_chief = True
-    _, loss, my_train_op = add_operations()
-    my_summary_op = v1.summary.scalar("loss", loss)
-    # Create a Supervisor with no automatic summaries.
-    sv = supervisor_core.Supervisor(logdir=logdir, is_chief=is_chief, summary_op=None)
-    # As summary_op was None, managed_session() does not start the
-    # summary thread.
-    with sv.managed_session("") as sess:
-        for step in range(301):
-            if sv.should_stop():
-                break
-            if is_chief and step % 100 == 0:
-                # Create the summary every 100 chief steps.
-                sv.summary_computed(sess, sess.run(my_summary_op))
-            else:
-                # Train normally
-                sess.run(my_train_op)
-    assert [step for step, _ in read_summaries("loss")] == [0, 99, 198, 297]
 
 
 def test_seed_001(

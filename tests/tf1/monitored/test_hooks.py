@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -73,79 +71,6 @@ def test_a_listener_may_stop_the_loop(train: Any, build_model: Any, logdir: str)
     assert train_with(train, model, hook, 99) == 4
 
 
-def test_listeners_hear_of_saves_on_the_clock(build_model: Any, logdir: str) -> None:
-    """With listeners the clock is looked at between runs, in the thread that trains."""
-    model, listener = build_model(), Listener(logdir)
-    hook = supervisor_core.CheckpointSaverHook(logdir, save_secs=0, saver=v1.train.Saver(), listeners=[listener])
-    train_with(supervisor_core, model, hook, 2)
-    assert [note for note in listener.notes if note[0] == "after"] == [("after", step, step) for step in (0, 1, 2)]
-
-
-def test_a_checkpoint_saver_without_a_saver_says_so(train: Any, build_model: Any, logdir: str) -> None:
-    """Nor with several to choose from."""
-    build_model()
-    for _ in range(2):
-        v1.add_to_collection(v1.GraphKeys.SAVERS, v1.train.Saver())
-    scaffold = v1.train.Scaffold(saver=v1.train.Saver())
-    hook = train.CheckpointSaverHook(logdir, save_steps=1)
-    with pytest.raises(RuntimeError, match="More than one item in collection"):
-        train.MonitoredSession(train.ChiefSessionCreator(scaffold), hooks=[hook])
-
-
-def test_two_checkpoint_savers_each_save_to_their_directory(build_model: Any, tmp_path: Path, saved_steps: Any) -> None:
-    """Each has its own interval, and its own last checkpoint."""
-    model = build_model()
-    savers = {n: v1.train.Saver() for n in (2, 3)}
-    hooks = [
-        supervisor_core.CheckpointSaverHook(str(tmp_path / str(n)), save_steps=n, saver=saver)
-        for n, saver in savers.items()
-    ]
-    with supervisor_core.MonitoredSession(hooks=hooks) as sess:
-        for _ in range(7):
-            sess.run(model.train_op)
-    assert saved_steps(str(tmp_path / "2")) == [0, 2, 4, 6, 7]
-    assert v1.train.latest_checkpoint(str(tmp_path / "3")) == str(tmp_path / "3" / "model.ckpt-7")
-
-
-def test_faults_of_the_world_do_not_stop_a_monitored_training(
-    build_model: Any, logdir: str, monkeypatch: pytest.MonkeyPatch, read_telemetry: Any, saved_steps: Any
-) -> None:
-    """A disk that is full for a while costs the checkpoints of that while; they are retried and recorded."""
-    from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
-
-    model = build_model()
-    write, fails = CheckpointWriter._write, [True, True]
-
-    def full(snapshot: Any, path: str) -> None:
-        if fails:
-            fails.pop()
-            raise OSError(28, "No space left on device")
-        write(snapshot, path)
-
-    options = supervisor_core.Options(retry_initial_secs=1e-3, retry_max_secs=1e-3)
-    with supervisor_core.MonitoredTrainingSession(
-        checkpoint_dir=logdir, save_checkpoint_steps=2, options=options
-    ) as sess:
-        monkeypatch.setattr(CheckpointWriter, "_write", staticmethod(full))
-        for _ in range(6):
-            sess.run(model.train_op)
-    errors = [record.error for record in read_telemetry(logdir) if record.kind == "checkpoint" and record.error]
-    assert len(errors) == 2 and all("No space left" in error for error in errors)
-    assert saved_steps(logdir)[-1] == 6
-
-
-def test_one_monitored_checkpoint_is_of_one_step(build_model: Any, logdir: str) -> None:
-    """Checkpoints that are written while training goes on hold the values of the step in their name."""
-    model = build_model()
-    with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir, save_checkpoint_secs=0.001) as sess:
-        for _ in range(400):
-            sess.run(model.train_op)
-    for path in v1.train.get_checkpoint_state(logdir).all_model_checkpoint_paths:
-        stored = tf.train.load_checkpoint(path)
-        step = int(path.rpartition("-")[2])
-        assert (stored.get_tensor("global_step"), stored.get_tensor("weight")) == (step, step)
-
-
 @pytest.fixture
 def scalars(read_events: Any, logdir: str) -> Callable[[str], list[tuple[int, float]]]:
     """Returns a function that reads steps and values of a tag."""
@@ -191,40 +116,6 @@ def test_summaries_come_with_the_runs_that_train(
         assert [step for step, _ in found] == [1, 4, 7]
 
 
-def test_summaries_on_the_clock(train: Any, build_model: Any, logdir: str, scalars: Any) -> None:
-    """save_summaries_secs, as by the original: at once, and then when the time has passed."""
-    model = build_model()
-    v1.summary.scalar("one", tf.constant(1.0))
-    with train.MonitoredTrainingSession(checkpoint_dir=logdir, save_summaries_secs=3600) as sess:
-        for _ in range(5):
-            sess.run(model.train_op)
-    v1.summary.FileWriterCache.clear()
-    assert scalars("one") == [(1, 1.0)]
-
-
-def test_several_summary_ops_and_a_writer_of_the_programs_own(train: Any, build_model: Any) -> None:
-    """A list of summary ops, and a summary_writer."""
-    model = build_model()
-    ops = [v1.summary.scalar(name, tf.constant(1.0)) for name in "ab"]
-
-    class Writer:
-        def __init__(self) -> None:
-            self.steps: list[int] = []
-
-        def add_summary(self, summary: Any, step: Any) -> None:
-            self.steps.append(int(step))
-
-        def add_session_log(self, *args: Any) -> None:
-            pass
-
-        def flush(self) -> None:
-            self.steps.append(-1)
-
-    writer = Writer()
-    train_with(train, model, train.SummarySaverHook(save_steps=2, summary_writer=writer, summary_op=ops), 3)
-    assert writer.steps == [1, 1, 3, 3, -1]
-
-
 def test_rates_come_with_the_second_reading(train: Any, build_model: Any, logdir: str, scalars: Any) -> None:
     """At the steps of the original; no rate before there are two readings."""
     model = build_model()
@@ -262,19 +153,6 @@ def test_stop_at_step_is_exact(build_model: Any, logdir: str, arguments: Any, st
     model = build_model(resource=resource)
     hook = supervisor_core.StopAtStepHook(**arguments)
     assert train_with(supervisor_core, model, hook, 99) == steps
-
-
-def test_num_steps_count_from_where_it_resumed(train: Any, build_model: Any, run_steps: Any, logdir: str) -> None:
-    """Five more, whatever was done before."""
-    run_steps(4)
-    model = build_model()
-    assert train_with(train, model, train.StopAtStepHook(num_steps=5), 99, logdir) == 5
-
-
-def test_stop_at_step_needs_a_global_step() -> None:
-    """With the original's words."""
-    with pytest.raises(RuntimeError, match="Global step should be created to use StopAtStepHook"):
-        supervisor_core.MonitoredSession(hooks=[supervisor_core.StopAtStepHook(last_step=1)])
 
 
 def test_a_waiter_waits_for_the_step(build_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,16 +212,6 @@ def test_what_is_reused_works_here(train: Any, build_model: Any, caplog: pytest.
             sess.run(model.train_op)
     assert final.final_ops_values == 3
     assert len([line for line in caplog.messages if "fed = " in line]) == 3
-
-
-def test_a_nan_that_fails(train: Any, build_model: Any) -> None:
-    """Raises the error that programs catch."""
-    loss = tf.constant(np.nan)
-    with (
-        pytest.raises(train.NanLossDuringTrainingError),
-        train.MonitoredSession(hooks=[train.NanTensorHook(loss)]) as sess,
-    ):
-        sess.run(loss)
 
 
 def test_a_programs_own_subclass_sees_every_run(train: Any, build_model: Any, logdir: str, saved_steps: Any) -> None:

@@ -17,7 +17,7 @@ import supervisor_core
 from supervisor_core.base.errors import DamagedCheckpointError
 from supervisor_core.checkpoint import bundle
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
-from supervisor_core.tf1.global_step import READ_CACHE, step_tensor
+from supervisor_core.tf1.global_step import step_tensor
 from supervisor_core.tf1.monitored import checkpoint_hook
 
 v1 = tf.compat.v1
@@ -156,18 +156,6 @@ def test_rates_summaries_and_timelines_in_any_session(
     assert tags == ["step_4", "step_8"]
 
 
-@each(ANYWHERE)
-def test_a_stop_at_a_step_in_any_session(session: Open, train_op: Any) -> None:
-    """After exactly this number of steps; a waiter whose step is reached does not wait."""
-    hooks = [supervisor_core.GlobalStepWaiterHook(0), supervisor_core.StopAtStepHook(num_steps=4)]
-    done = 0
-    with pytest.raises((StopIteration, RuntimeError)), session(hooks) as run:
-        for _ in range(9):
-            run(train_op)
-            done += 1
-    assert done == (3 if session is in_a_programs_own else 4)  # which raises within the run that was the last
-
-
 @each(ELSEWHERE)
 def test_a_waiter_waits_in_any_session(session: Open, train_op: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until others have brought the step so far."""
@@ -239,41 +227,6 @@ def test_a_plain_save_is_read_back_before_it_counts(
 
 
 @each(ELSEWHERE)
-def test_what_is_recorded_of_a_plain_save_is_there(session: Open, train_op: Any, logdir: str, read_events: Any) -> None:
-    """The graph that is recorded last is the live one, to which the save adds nothing; each save's event names files
-    that exist, with the step in the path, which the original leaves out."""
-    hook = supervisor_core.CheckpointSaverHook(logdir, save_steps=1, saver=v1.train.Saver(max_to_keep=9))
-    with session([hook]) as run:
-        run(train_op)
-        live = v1.get_default_graph().as_graph_def(add_shapes=True)
-    v1.summary.FileWriterCache.clear()
-    events = [event for file in read_events(logdir) for event in file]
-    *_, recorded = [event.graph_def for event in events if event.graph_def]
-    assert v1.GraphDef.FromString(recorded) == live
-    saves = [(event.step, path) for event in events if (path := event.session_log.checkpoint_path)]
-    assert saves == [(step, f"{logdir}/model.ckpt-{step}") for step in (0, 1)]
-    assert all(os.path.exists(f"{path}.index") for _, path in saves)
-
-
-@each(ELSEWHERE)
-def test_a_finalized_graph_will_do(session: Open, train_op: Any, logdir: str, saved_steps: Any) -> None:
-    """Also where nothing has made the tensor that the step is read with: the original cannot add it any more."""
-    step, raise_it = v1.train.get_global_step(), train_op
-    saver = v1.train.Saver(max_to_keep=9)
-    v1.get_default_graph().clear_collection(READ_CACHE)
-    v1.train.Scaffold().finalize()
-    hooks = [
-        supervisor_core.CheckpointSaverHook(logdir, save_steps=2, saver=saver),
-        supervisor_core.StepCounterHook(every_n_steps=1),
-    ]
-    with session(hooks) as run:
-        for _ in range(4):
-            run(raise_it)
-        assert run(step) == 4
-    assert saved_steps(logdir) == [0, 2, 4]
-
-
-@each(ELSEWHERE)
 def test_a_step_that_does_not_rise_is_warned_of(session: Open, train_op: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the function of TensorFlow's that programs and tests replace, at most five times."""
     seen: list[Any] = []
@@ -285,18 +238,6 @@ def test_a_step_that_does_not_rise_is_warned_of(session: Open, train_op: Any, mo
         run(tf.compat.v1.train.get_global_step())
     level, text, times, step = seen[-1]
     assert (level, times, step) == (v1.logging.WARN, 5, 1) and "has not been increased" in text
-
-
-def test_a_hook_that_is_driven_without_its_session_saves_all_the_same(train_op: Any, logdir: str) -> None:
-    """Some drivers never call ``after_create_session``: the first run saves then."""
-    hook = supervisor_core.CheckpointSaverHook(logdir, save_steps=2, saver=v1.train.Saver())
-    hook.begin()
-    init = v1.global_variables_initializer()
-    with v1.Session() as sess:
-        sess.run(init)
-        for _ in range(2):
-            _run_hooked(sess, [hook], train_op)
-    assert v1.train.latest_checkpoint(logdir) == f"{logdir}/model.ckpt-1"
 
 
 @each(ANYWHERE)
@@ -329,19 +270,6 @@ def test_what_a_subclass_overrides_is_called(session: Open, train_op: Any, logdi
             run(train_op)
     assert [call for call in calls if call.startswith("save ")] == ["save 0", "save 2", "save 3"]
     assert {"saver", "summary"} <= set(calls)
-
-
-@pytest.mark.parametrize("kinds", [(in_ours, in_tensorflows), (in_tensorflows, in_ours)])
-def test_a_hook_can_be_used_again_in_another_session(kinds: Any, train_op: Any, tmp_path: Path, logdir: str) -> None:
-    """What it was lent for one session it does not keep."""
-    summary_op = v1.summary.scalar("one", tf.constant(1.0))
-    saver = supervisor_core.CheckpointSaverHook(logdir, save_steps=1, saver=v1.train.Saver(max_to_keep=9))
-    summaries = supervisor_core.SummarySaverHook(save_steps=1, output_dir=logdir, summary_op=summary_op)
-    for kind in kinds:
-        with kind([saver, summaries]) as run:
-            run(train_op)
-            run(train_op)
-    assert v1.train.latest_checkpoint(logdir) == f"{logdir}/model.ckpt-2"
 
 
 def test_a_small_checkpoint_is_there_when_the_step_returns(train_op: Any, logdir: str) -> None:

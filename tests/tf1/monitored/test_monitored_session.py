@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import signal
 import sys
 import threading
 from typing import Any
@@ -13,7 +12,6 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import supervisor_core
-from supervisor_core.base.errors import EventsError
 from supervisor_core.tf1.cluster import wait
 
 v1 = tf.compat.v1
@@ -33,25 +31,6 @@ def test_eager_execution_is_refused() -> None:
     """Contract, item 34: the error says what to do."""
     with context.eager_mode(), pytest.raises(RuntimeError, match=r"with tf.Graph\(\).as_default\(\)"):
         supervisor_core.MonitoredTrainingSession()
-
-
-def test_a_closed_session_stops_and_is_closed_once(train: Any) -> None:
-    """After close() should_stop() is true and graph is None; closing again is an error."""
-    graph = v1.get_default_graph()
-    sess = train.MonitoredSession()
-    assert sess.graph is graph and not sess.should_stop()
-    sess.close()
-    assert sess.should_stop() and sess.graph is None
-    with pytest.raises(RuntimeError, match="Session is already closed"):
-        sess.close()
-
-
-def test_a_graph_that_was_finalized_stays_so(train: Any) -> None:
-    """Closing undoes the session's own finalizing, and no other."""
-    scaffold = v1.train.Scaffold().finalize()
-    with train.MonitoredSession(train.ChiefSessionCreator(scaffold)):
-        pass
-    assert v1.get_default_graph().finalized
 
 
 def test_run_step_fn_runs_with_and_without_hooks(train: Any, recorder: Any) -> None:
@@ -119,16 +98,6 @@ def test_the_raw_session_runs_without_hooks(train: Any, recorder: Any) -> None:
     assert sess.raw_session() is None
 
 
-def test_a_thread_of_a_hook_stops_the_loop(train: Any, recorder: Any) -> None:
-    """A stop that is requested of the coordinator which hooks are given makes should_stop() true."""
-    coords = []
-    hook = recorder(act={"after_create_session": lambda session, coord: coords.append(coord)})
-    with train.MonitoredSession(hooks=[hook]) as sess:
-        assert not sess.should_stop()
-        coords[0].request_stop()
-        assert sess.should_stop()
-
-
 def _report(coord: Any, error: Exception) -> None:
     try:
         raise error
@@ -190,41 +159,6 @@ def test_a_scaffold_initialises(train: Any, build_model: Any) -> None:
     )
     with train.MonitoredSession(train.ChiefSessionCreator(scaffold)) as sess:
         assert sess.run([weight, local]) == [6.0, 7.0]
-
-
-def test_two_items_in_a_collection_are_refused(train: Any) -> None:
-    """Contract, item 2: a scaffold does not choose among several."""
-    for _ in range(2):
-        v1.add_to_collection(v1.GraphKeys.READY_OP, tf.constant([""]))
-    with pytest.raises(RuntimeError, match="More than one item in the collection"):
-        train.MonitoredSession()
-
-
-def test_an_error_before_the_session_is_there_leaves_nothing_behind(recorder: Any, raises: Any, logdir: str) -> None:
-    """A hook that fails in ``begin`` ends the run, and the logdir is free again."""
-    hook = recorder(act={"begin": raises(ValueError("not today"))})
-    with pytest.raises(ValueError, match="not today"):
-        supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir, hooks=[hook])
-    with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir):
-        pass
-
-
-def test_nothing_is_written_without_a_directory(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session without a directory leaves no file, takes no lease, and handles no signal."""
-    monkeypatch.chdir(tmp_path)
-    with supervisor_core.MonitoredTrainingSession() as sess:
-        assert not sess.should_stop()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Any) -> None:
-    """The error says so, and signals are as before."""
-    (tmp_path / "file").write_text("not a directory")
-    before = signal.getsignal(signal.SIGTERM)
-    v1.train.get_or_create_global_step()
-    with pytest.raises((OSError, EventsError)):
-        supervisor_core.MonitoredTrainingSession(checkpoint_dir=str(tmp_path / "file"))
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize("whose", ["the program's", "the original's"])

@@ -74,15 +74,6 @@ def test_a_lost_session_is_made_again_and_the_run_repeated(
     assert last == (4 if phase == "before_run" else 6) + 3
 
 
-def test_a_session_that_is_lost_while_it_is_made_is_made_again(training: Any, build_model: Any) -> None:
-    """In the constructor, too."""
-    model = build_model()
-    hook = Losing("after_create_session", (1, 2))
-    with training(hook) as sess:
-        sess.run(model.train_op)
-    assert len(hook.sessions) == 3
-
-
 def test_a_loss_that_a_thread_reports_is_noticed(training: Any, build_model: Any, recorder: Any) -> None:
     """should_stop() recreates the session, and is false; the call's own error is only a consequence."""
     model = build_model()
@@ -123,16 +114,6 @@ def test_a_step_function_is_called_again(training: Any, build_model: Any) -> Non
     assert len(sessions) == 2
 
 
-def test_a_singular_session_is_not_made_again(train: Any) -> None:
-    """There the error is raised."""
-    two = tf.constant(2)
-    with (
-        pytest.raises(tf.errors.UnavailableError),
-        train.SingularMonitoredSession(hooks=[Losing("before_run", (1,))]) as sess,
-    ):
-        sess.run(two)
-
-
 def test_losses_in_a_row_are_bounded(logdir: str, build_model: Any, read_telemetry: Any) -> None:
     """After `Options.max_recoveries` the error itself is raised; a run in between starts the count afresh."""
     model = build_model()
@@ -147,26 +128,6 @@ def test_losses_in_a_row_are_bounded(logdir: str, build_model: Any, read_telemet
     assert hook.count == 7
     [stop] = [record for record in read_telemetry(logdir) if record.kind == "stop"]
     assert stop.reason == "error" and "a process is gone" in stop.error
-
-
-def test_losses_while_the_first_session_is_made_are_bounded() -> None:
-    """The original retries forever."""
-    hook = Losing("after_create_session", tuple(range(1, 99)))
-    options = supervisor_core.Options(max_recoveries=3, **QUICK)
-    with pytest.raises(tf.errors.UnavailableError):
-        supervisor_core.MonitoredSession(hooks=[hook], options=options)
-    assert hook.count == 4
-
-
-def test_the_waits_grow() -> None:
-    """Each recovery in a row waits twice as long, up to the limit."""
-    from supervisor_core.tf1.monitored.session import RecoveryBackoff
-
-    backoff = RecoveryBackoff(supervisor_core.Options(retry_initial_secs=1.0, retry_max_secs=4.0))
-    delays = [backoff.delay_secs(lost(), calls=7) for _ in range(4)]
-    for delay, longest in zip(delays, [1.0, 2.0, 4.0, 4.0], strict=True):
-        assert 0.75 * longest <= delay <= longest
-    assert backoff.delay_secs(lost(), calls=8) <= 1.0
 
 
 def test_a_stop_ends_the_wait(logdir: str, build_model: Any) -> None:

@@ -31,13 +31,6 @@ def test_the_chain_ends_in_a_session(train: Any, build_model: Any) -> None:
     assert sess._sess is None and sess._tf_sess() is None
 
 
-def test_a_supervisors_session_has_that_name_too(graph: Any, logdir: str) -> None:
-    """A program that unwraps whatever it gets finds what it runs in."""
-    v1.train.get_or_create_global_step()
-    with supervisor_core.Supervisor(logdir=logdir).managed_session() as sess:
-        assert unwrapped(sess) is sess
-
-
 def test_what_runs_at_the_end_of_the_chain_is_saved(build_model: Any, logdir: str) -> None:
     """A program that trains in the session inside loses nothing at the end."""
     model = build_model()
@@ -77,14 +70,6 @@ def test_the_coordinator_is_where_it_was(train: Any, build_model: Any) -> None:
             coord.request_stop(error)
         assert sess.should_stop()
     assert sess._coordinated_creator.coord is None and sess._coordinated_creator.tf_sess is None
-
-
-def test_there_is_a_coordinator_by_its_own_name(build_model: Any) -> None:
-    """``_coordinator``, from begin to end."""
-    build_model()
-    with supervisor_core.MonitoredSession() as sess:
-        assert sess._coordinator is sess._coordinated_creator.coord
-    assert sess._coordinator is None
 
 
 def test_the_chain_holds_over_a_recovery(train: Any, build_model: Any, recorder: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from supervisor_core.tf1.monitored.hosted_hook import StepTimer
-from tests.cases import each
 
 
 class Hands:
@@ -38,20 +37,3 @@ def test_seconds_have_passed_when_either_clock_says_so(moved: float, wall_moved:
     assert not timer.should_trigger_for_step(1)
     assert timer.update_last_triggered_step(2) == (moved, 1)
     assert timer.last_triggered_step() == 2
-
-
-def test_steps_are_counted_from_the_last_time() -> None:
-    """Never twice at one step; at first always."""
-    timer = StepTimer(every_steps=3)
-    assert timer.should_trigger_for_step(7)
-    timer.update_last_triggered_step(7)
-    assert [step for step in range(7, 12) if timer.should_trigger_for_step(step)] == [10, 11]
-    timer.reset()
-    assert timer.should_trigger_for_step(7) and timer.last_triggered_step() is None
-
-
-@each("arguments", [{}, {"every_secs": 1, "every_steps": 1}])
-def test_a_timer_takes_one_of_the_two(arguments: dict[str, int]) -> None:
-    """Neither none nor both."""
-    with pytest.raises(ValueError, match="every_secs"):
-        StepTimer(**arguments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -15,9 +14,8 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
-from supervisor_core.base.errors import LogdirInUseError, NoUsableCheckpointError
+from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.checkpoint.staging import StagedCheckpoint
-from supervisor_core.tf1.cluster import wait
 from supervisor_core.tf1.monitored import checkpoint_hook
 
 v1 = tf.compat.v1
@@ -72,13 +70,6 @@ def test_no_checkpoints_where_none_are_wanted(train: Any, build_model: Any, logd
     assert v1.train.latest_checkpoint(logdir) is None
 
 
-def test_both_intervals_at_once_are_refused(train: Any, build_model: Any, logdir: str) -> None:
-    """As by the original: on steps, or on the clock."""
-    build_model()
-    with pytest.raises(ValueError, match="Can not provide both every_secs and every_steps"):
-        train.MonitoredTrainingSession(checkpoint_dir=logdir, save_checkpoint_secs=1, save_checkpoint_steps=1)
-
-
 def test_it_resumes_where_it_stopped(run_steps: Any, logdir: str, read_telemetry: Any) -> None:
     """The next session goes on from the last step of the one before, and says so."""
     assert run_steps(7) == (0, 7)
@@ -130,44 +121,6 @@ def test_nothing_but_the_facades_name_differs_from_a_supervisors_run(
     assert found[0][1:] == found[1][1:]
 
 
-def test_a_restored_step_is_not_saved_again(run_steps: Any, build_model: Any, logdir: str, read_telemetry: Any) -> None:
-    """A session that resumes, and does nothing, writes no checkpoint."""
-    run_steps(3)
-    before = {name: os.stat(f"{logdir}/{name}").st_mtime_ns for name in os.listdir(logdir) if "ckpt" in name}
-    with tf.Graph().as_default():
-        build_model()
-        with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir):
-            pass
-    assert {name: os.stat(f"{logdir}/{name}").st_mtime_ns for name in os.listdir(logdir) if "ckpt" in name} == before
-    assert [save.step for save in records(read_telemetry, logdir, "checkpoint")] == [0, 3]
-
-
-def test_a_monitored_session_passes_over_a_damaged_newest_checkpoint(
-    run_steps: Any, logdir: str, read_telemetry: Any
-) -> None:
-    """The newest whole one is restored, and the record says what was skipped; with none whole, an error lists them."""
-    run_steps(4, save_checkpoint_steps=2)
-    Path(f"{logdir}/model.ckpt-4.data-00000-of-00001").write_bytes(b"")
-    assert run_steps(1) == (2, 3)
-    *_, session = records(read_telemetry, logdir, "session")
-    assert [os.path.basename(item.path) for item in session.skipped] == ["model.ckpt-4"]
-    for path in Path(logdir).glob("*.index"):
-        path.write_bytes(b"")
-    with pytest.raises(NoUsableCheckpointError, match=r"model.ckpt-3"):
-        run_steps(1)
-
-
-def test_a_copied_monitored_run_leaves_the_originals_checkpoints_alone(
-    run_steps: Any, logdir: str, tmp_path: Path
-) -> None:
-    """A run directory that was copied elsewhere deletes nothing in the place it came from."""
-    run_steps(4, save_checkpoint_steps=1)
-    before = sorted(os.listdir(logdir))
-    shutil.copytree(logdir, tmp_path / "copy")
-    run_steps(9, save_checkpoint_steps=1, checkpoint_dir=str(tmp_path / "copy"))
-    assert sorted(os.listdir(logdir)) == before
-
-
 def test_a_second_monitored_chief_is_refused(run_steps: Any, logdir: str) -> None:
     """While one saves to a directory, another is refused, a Supervisor too; one that only reads is not."""
 
@@ -184,22 +137,6 @@ def test_a_second_monitored_chief_is_refused(run_steps: Any, logdir: str) -> Non
                 assert reader.run(step) == 0
 
     run_steps(2, body)
-
-
-def test_a_refused_monitored_chief_says_nothing_in_the_others_run(
-    run_steps: Any, logdir: str, session_logs: Any, read_telemetry: Any
-) -> None:
-    """Neither a record nor a session log, and the writer that the other lends stays lent."""
-
-    def body(sess: Any, model: Any) -> None:
-        writer = v1.summary.FileWriterCache.get(logdir)
-        with pytest.raises(LogdirInUseError):
-            run_steps(1)
-        assert v1.summary.FileWriterCache.get(logdir) is writer
-
-    run_steps(1, body)
-    assert [status for status, _ in session_logs(logdir)] == [START, CHECKPOINT, CHECKPOINT, STOP]
-    assert len({record.session for record in read_telemetry(logdir)}) == 1
 
 
 def test_the_error_of_the_loop_is_raised_and_nothing_is_saved(
@@ -220,17 +157,6 @@ def test_an_error_is_saved_if_asked(run_steps: Any, logdir: str, saved_steps: An
             3, lambda sess, model: (_ for _ in ()).throw(ValueError("of the loop")), options=OPTIONS(save_on_error=True)
         )
     assert saved_steps(logdir) == [0, 3]
-
-
-def test_an_error_under_a_supervisor_is_saved_if_asked(build_model: Any, logdir: str, saved_steps: Any) -> None:
-    """The option is the same for both facades."""
-    model = build_model()
-    supervisor = supervisor_core.Supervisor(logdir=logdir, save_model_secs=9999, options=OPTIONS(save_on_error=True))
-    with pytest.raises(ValueError, match="of the loop"), supervisor.managed_session() as sess:
-        for _ in range(3):
-            sess.run(model.train_op)
-        raise ValueError("of the loop")
-    assert saved_steps(logdir)[-1] == 3
 
 
 def test_ctrl_c_ends_a_monitored_session_with_a_save(run_steps: Any, logdir: str, read_telemetry: Any) -> None:
@@ -286,24 +212,6 @@ def test_no_nan_is_saved(logdir: str, saved_steps: Any, read_telemetry: Any) -> 
     assert refused and all("watched loss" in save.error for save in refused)
 
 
-def test_a_changed_model_is_explained(run_steps: Any, logdir: str) -> None:
-    """Restoring into another model lists what differs."""
-    run_steps(1)
-    with tf.Graph().as_default():
-        v1.train.get_or_create_global_step()
-        v1.get_variable("other", [2])
-        with pytest.raises(tf.errors.NotFoundError, match="other"):
-            supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir)
-
-
-def test_an_op_that_is_added_in_the_loop_is_named(build_model: Any) -> None:
-    """The finalized graph's error says which op was added where."""
-    build_model()
-    with pytest.raises(RuntimeError, match="oops") as raised, supervisor_core.MonitoredTrainingSession():
-        tf.constant(1, name="oops")
-    assert "finalized" in str(raised.value)
-
-
 def test_a_summary_directory_of_its_own(run_steps: Any, tmp_path: Path, read_events: Any) -> None:
     """Events go to summary_dir, checkpoints to checkpoint_dir."""
     run_steps(3, checkpoint_dir=str(tmp_path / "ckpt"), summary_dir=str(tmp_path / "events"))
@@ -336,16 +244,6 @@ def test_a_worker_writes_nothing(build_model: Any, logdir: str, recorder: Any) -
                 assert worker.run(same.global_step) == 1
             assert hook.notes == []
         assert list(Path(logdir).glob("*tfevents*")) == before
-
-
-def test_a_workers_wait_has_a_time_limit(build_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """max_wait_secs is kept, and the error says for what it waited."""
-    monkeypatch.setattr(wait, "LEAST_SECS", 60.0)  # for its one look, which tells that
-    server = v1.train.Server.create_local_server()
-    with tf.device("/cpu:0"):
-        build_model()
-    with pytest.raises(tf.errors.DeadlineExceededError, match="Waited for the chief"):
-        supervisor_core.MonitoredTrainingSession(server.target, is_chief=False, max_wait_secs=0)
 
 
 def test_metrics_are_those_of_a_supervisor(run_steps: Any, tmp_path: Path) -> None:

@@ -106,19 +106,3 @@ def test_ctrl_c_at_each_change_of_a_save_in_place_of_another(bench: Any, value: 
         replaced += after > before
         model.save(steps=0)
     assert replaced >= 4, "data, index, their directory, the state file"
-
-
-def test_a_graph_that_cannot_be_written_is_no_failed_save(
-    bench: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One of more than 2 GB, of which protobuf makes no bytes: the checkpoint counts, and the reason is logged."""
-
-    class Large:
-        def SerializeToString(self) -> bytes:  # noqa: N802
-            raise ValueError("Message exceeds maximum protobuf size of 2GB")
-
-    model = bench(meta_graph_def=Large(), make_saver=lambda: v1.train.Saver(max_to_keep=1))
-    assert model.save().error is None
-    assert model.save().error is None
-    assert whole(model.logdir) == ["model.ckpt-2"]
-    assert "model.ckpt-2.meta, cannot be written: Message exceeds" in caplog.text

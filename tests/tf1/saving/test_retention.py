@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.base.errors import UnlistedCheckpointsError
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.recovery import Skipped
-from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.tf1.tf_errors import is_outside_fault
 
 v1 = tf.compat.v1
 
@@ -29,17 +23,6 @@ def test_only_as_many_are_kept_as_the_saver_says(bench: Any, files: Any) -> None
     assert model.listed() == ["model.ckpt-3", "model.ckpt-4"]
     assert model.saver.last_checkpoints == paths[2:]
     assert model.names() == ["checkpoint", *files(3), *files(4)]
-
-
-@pytest.mark.parametrize("max_to_keep", [0, None])
-def test_a_saver_that_keeps_all_keeps_all(bench: Any, files: Any, max_to_keep: int | None) -> None:
-    """Without a bound nothing is deleted, and the newest alone is listed, as the original does."""
-    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=max_to_keep))
-    for _ in range(3):
-        model.save()
-    assert model.listed() == ["model.ckpt-3"]
-    assert model.names() == ["checkpoint", *files(1), *files(2), *files(3)]
-    assert model.saver.last_checkpoints == []
 
 
 def test_the_program_s_own_saves_count_with_ours(bench: Any, files: Any) -> None:
@@ -64,16 +47,6 @@ def test_the_program_s_own_saves_count_with_ours(bench: Any, files: Any) -> None
     model.save()
     assert listed() == ["model.ckpt-5", "model.ckpt-6"]
     assert model.names() == ["checkpoint", *files(5), *files(6)]
-
-
-def test_a_save_of_the_same_step_counts_once(bench: Any) -> None:
-    """A step that is saved again, by hand or by the timer, does not push others out."""
-    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=2))
-    model.save()
-    model.save()
-    model.saver.save(model.session, str(model.logdir / "model.ckpt"), global_step=model.step)
-    model.save(steps=0)
-    assert model.listed() == ["model.ckpt-1", "model.ckpt-2"]
 
 
 def test_the_hours_run_on_through_saves_by_hand(bench: Any) -> None:
@@ -154,57 +127,6 @@ def test_the_last_good_checkpoint_stays(bench: Any, files: Any, resource: bool) 
     assert model.names() == ["checkpoint", *files(7), *files(8)]
 
 
-def test_the_last_good_checkpoint_stays_where_tensorflow_writes(bench: Any, files: Any) -> None:
-    """In shards, for example; what it writes is looked at, too. A saver that is run as it is says nothing."""
-    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1, sharded=True))
-    model.save()
-    spoil(model)
-    assert [model.save().doubt for _ in range(2)] == ['There is NaN in "weight".'] * 2
-    assert model.names() == ["checkpoint", *files(1), *files(3)]
-
-
-def test_the_next_session_knows_the_last_good_one(bench: Any, files: Any) -> None:
-    """It is in the ledger, and so are the doubts about the others."""
-    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=2))
-    model.checkpoints.attach(Publisher(session="a", attempt=1))
-    model.save()
-    spoil(model)
-    model.save()
-    model.save()
-    with tf.Graph().as_default() as graph:
-        later = bench(graph=graph, directory=model.logdir, make_saver=lambda: v1.train.Saver(max_to_keep=2))
-        later.checkpoints.attach(Publisher(session="b", attempt=2), losses=lambda: ("loss",))
-        later.session.run(later.initializer)
-        for number in range(3):
-            result = later.save(steps=10 if not number else 1)
-            assert result.doubt == 'The newest value of "loss" is NaN or infinite.'
-        later.session.close()
-    assert later.names() == [".supervisor.checkpoints", "checkpoint", *files(1), *files(11), *files(12)]
-    assert CheckpointStore(later.logdir).ledger.last_good == str(later.logdir / "model.ckpt-1")
-
-
-@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ENOTDIR])
-def test_a_directory_that_cannot_be_listed_fails_one_save(
-    bench: Any, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    """It is the disk's fault, which may pass: the save is tried again, and nothing was deleted meanwhile."""
-    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
-    model.save()
-    before = model.names()
-
-    def refuse(self: Any) -> set[str]:
-        raise OSError(number, os.strerror(number))
-
-    model.train()
-    with monkeypatch.context() as context:
-        context.setattr(CheckpointStore, "_list_names", refuse)
-        result = model.checkpoints.save(model.session, "timer")
-    assert isinstance(result.cause, UnlistedCheckpointsError) and is_outside_fault(result.cause)
-    assert f"cannot be listed: {os.strerror(number)}" in (result.error or "")
-    assert model.names() == before
-    assert model.save().step == 3
-
-
 def test_what_cannot_be_deleted_is_said_and_the_save_counts(
     bench: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -228,34 +150,6 @@ def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-
-
-def skipped(path: str | None) -> list[Skipped]:
-    """Return what a session's start would say of a damaged checkpoint."""
-    assert path is not None
-    return [Skipped(path, "it was altered")]
-
-
-def test_the_number_of_damaged_ones_is_bounded(bench: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Beyond five the oldest that was set aside is deleted, with a word about it; the newest is there."""
-    model = bench()
-    for _ in range(MAX_SET_ASIDE + 1):
-        model.checkpoints.attach(holds=lambda directory: True, skipped=skipped(model.save().path))
-        model.save(steps=0)
-    aside = [item.name for item in CheckpointStore(model.logdir).all_set_aside()]
-    assert len(aside) == MAX_SET_ASIDE
-    assert f"model.ckpt-{MAX_SET_ASIDE + 1}" in aside
-    assert "more than 5 damaged checkpoints" in caplog.text
-
-
-def test_a_logdir_of_another_s_is_left_as_it_is(bench: Any, files: Any) -> None:
-    """Where the session does not hold the logdir, a damaged one does not count, and is not moved."""
-    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
-    damaged = model.save().path
-    model.checkpoints.attach(skipped=skipped(damaged))
-    model.save()
-    model.save()
-    assert model.names() == ["checkpoint", *files(1), *files(3)]
 
 
 def test_a_save_that_waits_is_not_kept_waiting_by_older_checkpoints(
@@ -282,20 +176,3 @@ def test_a_save_that_waits_is_not_kept_waiting_by_older_checkpoints(
     monkeypatch.setattr(bundle, "verify", verify)
     model.save()
     assert model.listed() == ["model.ckpt-3", "model.ckpt-4"]
-
-
-def test_older_ones_are_read_once_in_a_session(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this session has written, restored or read back is not read again for each deletion."""
-    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=3))
-    paths = [model.save().path for _ in range(3)]
-    model.checkpoints.attach(holds=lambda directory: True, restored=paths[2])
-    verify, read = bundle.verify, []
-
-    def noted(path: str, **arguments: Any) -> Any:
-        read.append(os.path.basename(path))
-        return verify(path, **arguments)
-
-    monkeypatch.setattr(bundle, "verify", noted)
-    for _ in range(3):
-        model.save()
-    assert [name for name in read if name in {"model.ckpt-1", "model.ckpt-2", "model.ckpt-3"}] == ["model.ckpt-2"]

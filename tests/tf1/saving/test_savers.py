@@ -92,11 +92,3 @@ def test_a_saver_that_writes_something_else_is_taken_at_its_word(bench: Any) -> 
 
     result = bench(make_saver=Elsewhere).save()
     assert (result.step, result.verified, result.bytes) == (5, None, None)
-
-
-def test_a_saver_of_nothing_saves_nothing(bench: Any) -> None:
-    """A saver without variables is no error and no checkpoint."""
-    model = bench(make_saver=lambda: v1.train.Saver([], allow_empty=True))
-    result = model.save()
-    assert (result.path, result.error) == (None, None)
-    assert model.names() == []

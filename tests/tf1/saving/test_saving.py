@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ from supervisor_core.base.options import Options
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.tf1 import checkpoint_writer as module
-from supervisor_core.tf1.checkpoint_writer import SaveLocation, SaveResult
+from supervisor_core.tf1.checkpoint_writer import SaveResult
 
 v1 = tf.compat.v1
 
@@ -76,19 +74,6 @@ def test_the_graph_beside_a_checkpoint_restores_it(bench: Any) -> None:
         assert not any("supervisor" in op.name for op in other.get_operations())
 
 
-def test_without_meta_graph_nothing_but_the_checkpoint_is_written(bench: Any, files: Any) -> None:
-    """Where there is no graph to write, there is no ``.meta``."""
-    model = bench(meta_graph_def=None)
-    model.save()
-    assert model.names() == ["checkpoint", *files(1)[:2]]
-
-
-def test_names_follow_the_saver(bench: Any) -> None:
-    """A saver that pads the step pads it here."""
-    model = bench(make_saver=lambda: v1.train.Saver(pad_step_number=True))
-    assert model.save(steps=12).path == str(model.logdir / "model.ckpt-00000012")
-
-
 def test_without_a_global_step_one_checkpoint_is_replaced(bench: Any, value: Any) -> None:
     """Each save replaces the one before, under the bare name, and the result has no step."""
     model = bench(global_step=None)
@@ -97,32 +82,6 @@ def test_without_a_global_step_one_checkpoint_is_replaced(bench: Any, value: Any
         assert (result.path, result.step) == (str(model.logdir / "model.ckpt"), None)
         assert value(model.logdir / "model.ckpt") == [steps] * 4
     assert model.listed() == ["model.ckpt"]
-
-
-def test_checkpoints_below_the_logdir(bench: Any, tmp_path: Path) -> None:
-    """Where checkpoints have a directory of their own, the state file stays in the logdir, where recovery looks."""
-    logdir = tmp_path / "run"
-    (logdir / "saved").mkdir(parents=True)
-    path = str(logdir / "saved" / "m")
-    model = bench(save_path=path, location=SaveLocation(path, logdir=str(logdir)))
-    model.save()
-    assert model.listed() == ["saved/m-1"]
-    assert CheckpointStore(logdir, "saved/m").newest_usable().skipped == ()
-
-
-def test_one_save_at_a_time(bench: Any) -> None:
-    """Saves asked for by several threads are done one after another, and all are good."""
-    model = bench()
-    results: list[SaveResult] = []
-    threads = [
-        threading.Thread(target=lambda: results.append(model.checkpoints.save(model.session, "manual")))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [result.error for result in results] == [None] * 4
 
 
 def test_what_is_not_new_is_not_written(bench: Any) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from ports import free_port
 
 from supervisor_core.base.options import Options
 from supervisor_core.checkpoint import bundle
@@ -99,23 +98,6 @@ def test_through_a_server_training_waits_for_the_saver(bench: Any, value: Any) -
         stop.set()
         thread.join()
     assert model.listed()[-1] == f"model.ckpt-{result.step}"
-
-
-def test_variables_of_a_parameter_server_are_saved_as_they_are(
-    graph: Any, bench: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Where only the session shows that others share the variables, the save does not claim to be of one step."""
-    ports = [f"localhost:{free_port('localhost')}" for _ in range(2)]
-    cluster = tf.train.ClusterSpec({"ps": ports[:1], "worker": ports[1:]})
-    servers = [tf.distribute.Server(cluster, job_name=job, task_index=0) for job in ("ps", "worker")]
-    with tf.device("/job:ps/task:0"):
-        model = bench(target=servers[1].target)
-    assert model.checkpoints.consistent
-    model.train()
-    result = model.checkpoints.save(model.session, "timer")
-    assert (result.error, result.consistent, result.verified, result.step) == (None, False, True, 1)
-    assert "/job:ps/task:0 of a cluster with /job:ps/task:0, /job:worker/task:0" in caplog.text
-    assert model.listed() == ["model.ckpt-1"]
 
 
 @pytest.mark.parametrize("is_snapshot", [True, False], ids=["snapshot", "the saver itself"])

@@ -36,14 +36,6 @@ def test_a_model_whose_loss_is_not_finite_is_not_saved(graph: Any, bench: Any) -
     assert model.save().step == 4
 
 
-def test_a_loss_can_be_handed_in(bench: Any) -> None:
-    """What the caller says the loss is decides too, as long as it says anything."""
-    losses = [None, float("nan"), 1.0]
-    model = bench(watched=lambda: losses.pop(0))
-    results = [model.checkpoints.save(model.session, "timer") for _ in range(3)]
-    assert [result.error is None for result in results] == [True, False, True]
-
-
 def needs_input() -> dict[str, Callable[[], Any]]:
     """Losses that cannot be read without taking input, having an effect, or being another each time."""
 
@@ -66,12 +58,6 @@ def test_a_loss_that_needs_input_is_refused_at_once(graph: Any, bench: Any, kind
     loss = needs_input()[kind]()
     with pytest.raises(OptionsError, match=rf"{kind}\).*in a variable that the training op assigns"):
         bench(options=Options(watched_loss=loss))
-
-
-def test_a_loss_of_no_graph_is_refused_at_once(bench: Any) -> None:
-    """A watched loss that is not there is an error that names it."""
-    with pytest.raises(OptionsError, match="'no_such_loss:0', which is not in the graph"):
-        bench(options=Options(watched_loss="no_such_loss:0"))
 
 
 def test_a_loss_that_is_not_finite_stops_every_kind_of_save(
