@@ -27,11 +27,12 @@ from supervisor_core.engine.monitor import SessionIdentity
 from supervisor_core.engine.placement import labels_of_session
 from supervisor_core.engine.recorder import MOST_BEAT_SECS
 from supervisor_core.events.telemetry import DeathRecord, SessionRecord
+from supervisor_core.process.identity import started_ticks, this_machine
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import PageReading, pages_in, remove_oldest
 from supervisor_core.process.runtime_directory import VARIABLE, private_directories, private_directory
 from supervisor_core.run.status import RunStatus
-from supervisor_core.run.watch.last_words import death_of
+from supervisor_core.run.watch.live import death_of
 from supervisor_core.run.watch.liveness import LivenessRecord, read_chief
 from supervisor_core.storage.directory import may_pass, probe, why_unwritable
 from supervisor_core.storage.local import absolute, local_path, refuse_link
@@ -79,11 +80,15 @@ def new_record(
         checkpoint_interval_secs: configured seconds between checkpoints.
         started_at: the wall time.
     """
+    here = this_machine()
     return SessionRecord(
         session=session,
         attempt=1,
-        host=socket.gethostname(),
+        host=here.host,
         pid=os.getpid(),
+        boot=here.boot,
+        pid_namespace=here.pids,
+        process_started_ticks=started_ticks(os.getpid()),
         facade=facade,
         started_at=started_at,
         run=run_name(options.run_name, logdir),

@@ -89,6 +89,12 @@ class SessionRecord:
     """1 for the run's first session, one more for each later one."""
     host: Text | None = None
     pid: Whole | None = None
+    boot: Name | None = None
+    """The kernel's boot id: the same until the machine restarts."""
+    pid_namespace: Name | None = None
+    """In which the process has its id, as ``pid:[4026531836]``."""
+    process_started_ticks: Whole | None = None
+    """When the process started, in clock ticks since the machine's start: another process of its id differs in it."""
     facade: Text | None = None
     """The API that the program used: ``Supervisor``, ``MonitoredTrainingSession`` ..."""
     started_at: Number | None = None

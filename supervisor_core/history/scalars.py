@@ -131,7 +131,7 @@ class _RunReading:
 
     def finished(self) -> RunPoints:
         now, boot_now = self._clock.wall(), boot_secs(self._clock)
-        if self._tracker.has_died(now, boot_now):
+        if self._tracker.look_around(now, boot_now):
             self.add(self._index.refresh())  # what it wrote before: how it ended, perhaps
         watched = self._tracker.refresh(now, boot_now)
         if self._held is None:

@@ -41,7 +41,7 @@ from supervisor_core.restarter.policy import ChildEnd
 from supervisor_core.restarter.processes import become_subreaper
 from supervisor_core.run.fold.watched_launch import SEEN_EVERY_SECS
 from supervisor_core.run.judge.wordings import WORDINGS
-from supervisor_core.run.watch.last_words import death_of
+from supervisor_core.run.watch.live import death_of
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)

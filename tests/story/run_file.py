@@ -66,11 +66,17 @@ class RunFile:
         """Say that the session trains, a second after it began."""
         record = SessionRecord(
             session=self.session_id,
-            pid=1,
             facade="Supervisor",
             started_at=self.started_at,
             run=run,
-            **{"host": "trainer-0", "attempt": 1, "heartbeat_secs": 10.0, "checkpoint_interval_secs": 600.0, **more},
+            **{
+                "host": "trainer-0",
+                "pid": 1,
+                "attempt": 1,
+                "heartbeat_secs": 10.0,
+                "checkpoint_interval_secs": 600.0,
+                **more,
+            },
         )
         return self.record(record, self.started_at + 1)
 

@@ -10,7 +10,6 @@ time: there was nothing to train.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 from supervisor_core.run.fold.session_facts import SessionFacts
@@ -277,13 +276,6 @@ class GoodputWalk:
         self._booked[PRODUCTIVE] = self._most
 
 
-def without_risk(goodput: Goodput) -> Goodput:
-    """Return the goodput of a run that turns out to be alive: no step is at risk."""
-    secs = {**goodput.secs, PRODUCTIVE: goodput.secs[PRODUCTIVE] + goodput.secs[AT_RISK], AT_RISK: 0.0}
-    is_known = goodput.ratio is not None
-    return replace(goodput, secs=secs, ratio=secs[PRODUCTIVE] / goodput.wall_secs if is_known else None)
-
-
 def phase_since(session: Session, step: int | None) -> str | None:
     """Return the phase of a session after its last event: that of its last record, but training where it did steps
     since. On a full disk the last phase that could be recorded is often a save's.
@@ -309,11 +301,3 @@ def spent(since: float, until: float, phase: str | None, stalled_since: float | 
     turn = until if stalled_since is None else min(max(since, stalled_since), until)
     found = {BUCKET_OF_PHASE.get(phase or "", "other"): max(0.0, turn - since), STALL: max(0.0, until - turn)}
     return {bucket: secs for bucket, secs in found.items() if secs}
-
-
-def rebooked(goodput: Goodput, more: Mapping[str, float]) -> Goodput:
-    """Return the goodput of a live run with more seconds, by `BUCKETS`, or with fewer."""
-    secs = {**goodput.secs, **{bucket: max(0.0, goodput.secs[bucket] + value) for bucket, value in more.items()}}
-    wall = sum(secs.values())
-    is_known = wall > 0 and not goodput.inferred
-    return replace(goodput, wall_secs=wall, secs=secs, ratio=secs[PRODUCTIVE] / wall if is_known else None)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from supervisor_core.base.session_labels import usable
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.record_fields import replaced, values_of
-from supervisor_core.events.telemetry import DeathRecord
+from supervisor_core.events.telemetry import DeathRecord, OpenStall
 from supervisor_core.run.fold.advice import FAILURES, Costs, advice, present_interval
 from supervisor_core.run.fold.bounds import Allowance, DroppedKind
 from supervisor_core.run.fold.ended_launches import (
@@ -37,7 +37,7 @@ from supervisor_core.run.fold.restarter_launches import joined, merged, with_pro
 from supervisor_core.run.fold.segments import Segments
 from supervisor_core.run.fold.session_facts import SessionFacts, telemetry_facts
 from supervisor_core.run.fold.session_fold import merged_session, with_last_beat, with_liveness
-from supervisor_core.run.fold.session_parts import NOTHING, clocks_differ
+from supervisor_core.run.fold.session_parts import NOTHING, clocks_differ, with_stall
 from supervisor_core.run.fold.tag_ends import newest_values
 from supervisor_core.run.fold.timeline import Timeline, dead_session, timeline_of
 from supervisor_core.run.fold.watched_launch import watched_launch, watched_state, with_stalls
@@ -100,7 +100,7 @@ class RunFold:
         self._totals = _NO_TOTALS
         self._launches: tuple[ProgramLaunch, ...] = ()
         self._death: DeathRecord | None = None
-        self._live: LivenessRecord | None = None
+        self._live: tuple[LivenessRecord | None, OpenStall | None] = None, None
         self._presence: CheckpointFiles | None = None
         self._undivided = 0
         self._dropped: Mapping[DroppedKind, int] = NOTHING
@@ -120,20 +120,25 @@ class RunFold:
             self._timeline = None
 
     @property
-    def newest_session(self) -> Session | None:
-        """The newest session, by the events; its outcome is ``running`` without a record of its end."""
-        sessions = self._line().history.sessions
-        return sessions[-1] if sessions else None
+    def newest(self) -> SessionFacts | None:
+        """The newest session, by what is known of it; its outcome is ``running`` without a record of its end."""
+        facts = self._line().facts
+        return facts[-1] if facts else None
 
     def died(self, death: DeathRecord) -> None:
         """Add that the process of a session is over, which no record of the run says yet. A record of how the session
         ended, read before or after, counts instead."""
         self._death, self._timeline = death, None
 
-    def lives(self, live: LivenessRecord | None) -> None:
-        """Take what the liveness file of the chief has; None where there is none."""
-        if live != self._live:
-            self._live, self._timeline = live, None
+    def lives(self, live: LivenessRecord | None, stall: OpenStall | None = None) -> None:
+        """Take what is known now of the newest session.
+
+        Args:
+            live: what its chief's liveness file has; None without one.
+            stall: a hang that no record shows.
+        """
+        if (live, stall) != self._live:
+            self._live, self._timeline = (live, stall), None
 
     def rest(self) -> None:
         """Forget what can be put together again: the next read takes longer, and memory is free until then."""
@@ -277,7 +282,7 @@ class RunFold:
         deaths.update((death.session, (death, at)) for file in files for death, at in file.deaths.items)
         for id, in_files in parts.items():
             death = deaths.get(id)
-            live = self._live if self._live is not None and self._live.session == id else None
+            live = self._live if self._live[0] is not None and self._live[0].session == id else (None, None)
             key = ([_state_of(id, file) for file in in_files], death, live)
             known = self._facts.get(id)
             if known is None or known[0] != key:
@@ -316,8 +321,12 @@ def _state_of(id: str, file: FileFold) -> tuple[object, ...]:
 
 
 def _own_facts(
-    id: str, files: Sequence[FileFold], death: tuple[DeathRecord, float] | None, live: LivenessRecord | None
+    id: str,
+    files: Sequence[FileFold],
+    death: tuple[DeathRecord, float] | None,
+    known: tuple[LivenessRecord | None, OpenStall | None],
 ) -> SessionFacts:
+    live, stall = known
     if len(files) > 1 and all(file.sessions[id].clock.first_elapsed_secs is not None for file in files):
         files = sorted(files, key=lambda file: (file.sessions[id].clock.first_elapsed_secs or 0.0, file.order))
     latest = files[-1]
@@ -344,6 +353,8 @@ def _own_facts(
     if live is not None:
         session = replaced(facts.session, save_error=live.save_error, events_error=live.events_error)
         facts = replaced(facts, session=session)
+    if stall is not None and facts.session.is_open:
+        facts = replaced(facts, is_stalled=True, stalls=with_stall(facts.stalls, id, stall))
     return facts if death is None or not facts.session.is_open else dead_session(facts, *death)
 
 

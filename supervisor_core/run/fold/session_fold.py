@@ -23,9 +23,18 @@ from supervisor_core.events.telemetry import (
 from supervisor_core.run.fold.bounds import MAX_THREADS, MAX_WORKERS, Allowance, Named
 from supervisor_core.run.fold.heartbeat_folds import ThreadFold, WorkerFold
 from supervisor_core.run.fold.notices import NoticeFold
-from supervisor_core.run.fold.session_parts import NOTHING, ActivityFold, SaveFold, SessionClock, StallFold, StepFold
+from supervisor_core.run.fold.session_parts import (
+    CLOCK_SET_SECS,
+    NOTHING,
+    ActivityFold,
+    SaveFold,
+    SessionClock,
+    StallFold,
+    StepFold,
+)
 from supervisor_core.run.model.checkpoints import SaveKey, save_key
 from supervisor_core.run.model.liveness_record import LivenessRecord
+from supervisor_core.run.model.run import BUCKET_OF_PHASE, STALL
 
 
 class SessionFold:
@@ -256,9 +265,15 @@ def with_liveness(fold: SessionFold, live: LivenessRecord) -> SessionFold:
 
     Args:
         fold: the session; it stays as it is.
-        live: the file.
+        live: the file. Its end counts unless the session has written records since then.
     """
-    found = with_records(fold, live.records)
+    goes_on = (fold.clock.last_at or 0.0) > (live.ended_at or live.written_at) + CLOCK_SET_SECS
+    records = [
+        (at, _with_activity(fold, at, record) if isinstance(record, HeartbeatRecord) else record)
+        for at, record in live.records
+        if not (goes_on and isinstance(record, StopRecord))
+    ]
+    found = with_records(fold, records)
     found.live_secs = live.interval_secs
     if found.stop is None:
         found.clock.add(live.written_at, None)
@@ -266,6 +281,25 @@ def with_liveness(fold: SessionFold, live: LivenessRecord) -> SessionFold:
         found.saves.count += live.save_failures - found.saves.failures
         found.saves.failures, found.saves.failures_in_a_row = live.save_failures, live.save_failures_in_a_row
     return found
+
+
+def _with_activity(fold: SessionFold, at: float, beat: HeartbeatRecord) -> HeartbeatRecord:
+    """Return a heartbeat that does not say where its time went, as that of a progress page, with its seconds since the
+    session's last report: until its last progress spent on steps, if it has done some; since then in its phase, or its
+    stall."""
+    began = fold.clock.begun_at or (fold.record.started_at if fold.record else None) or fold.beats.begun_at
+    secs = dict(fold.activity.secs)
+    rest = 0.0 if began is None else at - began - sum(secs.values())
+    if beat.activity_secs or rest <= 0:
+        return beat
+    idle, before = min(rest, beat.progress_age_secs), fold.beats.last
+    reached = fold.steps.last_step
+    has_trained = beat.step is not None and reached is not None and beat.step > reached
+    earlier = "training" if has_trained else beat.phase if before is None else before.phase
+    now_in = STALL if is_hanging(beat) else BUCKET_OF_PHASE.get(beat.phase or "", "other")
+    for bucket, more in ((BUCKET_OF_PHASE.get(earlier or "", "other"), rest - idle), (now_in, idle)):
+        secs[bucket] = secs.get(bucket, 0.0) + more
+    return replaced(beat, activity_secs=secs)
 
 
 def with_last_beat(fold: SessionFold, death: DeathRecord) -> SessionFold:

@@ -1,6 +1,6 @@
 """`LogdirWatch`: every run below a logdir, read as it grows and understood as it stands.
 
-What a session cannot write into its events file is looked up elsewhere, see `live_session`.
+What a session cannot write into its events file is looked up elsewhere, see `live`.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class LogdirWatch:
         """Find the processes that are over without a record of it; return whether there are some since the last
         time."""
         now, boot_now = self._clock.wall(), boot_secs(self._clock)
-        return any([self._run(name).has_died(now, boot_now) for name in self._index.runs])
+        return any([self._run(name).look_around(now, boot_now) for name in self._index.runs])
 
     def _run(self, name: str) -> RunTracker:
         index, watch = self._index.runs[name], self._runs.get(name)

@@ -1,6 +1,6 @@
 """`RunTracker`: one run of a logdir, from what is new in its events files to the run as it stands.
 
-What a session cannot write into its events file is looked up elsewhere, see `live_session`.
+What a session cannot write into its events file is looked up elsewhere, see `live`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,20 @@ from supervisor_core.run.fold.file_fold import RESTARTER_SUFFIX
 from supervisor_core.run.fold.first_error import has_lost_unknown_rank, with_first_error
 from supervisor_core.run.fold.goodput import is_down
 from supervisor_core.run.fold.run_fold import RunFold
-from supervisor_core.run.model.liveness_record import LivenessRecord
-from supervisor_core.run.model.run import LIVE, Run
+from supervisor_core.run.model.run import LIVE, Run, Session
 from supervisor_core.run.model.snapshot import WatchedRun
-from supervisor_core.run.watch.live_session import LivenessReader, PageReader, with_page
+from supervisor_core.run.watch.live import (
+    FRESH_SECS,
+    Live,
+    LiveReader,
+    WriterClock,
+    ranks_here,
+    restarter_runs,
+    with_ranks,
+    with_verdict,
+)
 from supervisor_core.run.watch.presence import CheckpointPresence
-from supervisor_core.run.watch.restarter_process import restarter_runs
 from supervisor_core.run.watch.run_cache import KeptRun, RunCache
-from supervisor_core.run.watch.task_files import TaskReader, ranks_here, with_ranks, with_shared_timeout, with_verdict
-from supervisor_core.run.watch.writer_clock import WriterClock
 from supervisor_core.storage.local import local_path
 
 _LOG = logging.getLogger("supervisor_core")
@@ -76,8 +81,12 @@ class RunTracker:
         self.claim: str | None = None
         """Until it is read: the label under which its own process serves it, as far as is known."""
         self._clock = WriterClock()
-        self._open: tuple[str, float] | None = None
-        """The newest session, if it has not ended, and when it was last seen."""
+        self._live = Live()
+        """What is known now of the newest session."""
+        self._fault: str | None = None
+        """Why its liveness file says nothing of it."""
+        self._has_looked = False
+        """Whether that is of the look under way."""
         self._dead: str | None = None
         self._lost: str | None = None
         self._fresh = True
@@ -88,16 +97,8 @@ class RunTracker:
         self._looked_at = 0.0
 
     @cached_property
-    def _liveness(self) -> LivenessReader:
-        return LivenessReader(self.index.directory)
-
-    @cached_property
-    def _page(self) -> PageReader:
-        return PageReader(self._liveness)
-
-    @cached_property
-    def _tasks(self) -> TaskReader:
-        return TaskReader(self.index.directory)
+    def _reader(self) -> LiveReader:
+        return LiveReader(self.index.directory)
 
     @property
     def _fold(self) -> RunFold:
@@ -175,53 +176,45 @@ class RunTracker:
         if not self._fresh:
             return
         try:
-            session = self._fold.newest_session
+            newest = self._fold.newest
         except Exception:  # as in `update`; the look that follows reports it
             _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
             return
-        if session is not None and session.outcome not in ("running", "unknown"):
+        if newest is not None and newest.session.outcome not in ("running", "unknown"):
             self.refresh(now, boot_now)
 
-    def has_died(self, now: float, boot_now: float) -> bool:
-        """Return whether the process of the newest session is over, though no record says so; True once."""
+    def look_around(self, now: float, boot_now: float) -> bool:
+        """Learn what is known now of the newest session, if it is open. Return whether its process was found to be
+        over: there may be new records of how it ended."""
         if not self._fresh and self._last is not None and self._last.run.state not in _MOVING:
             return False
         try:
-            if self._open is not None:  # first: what it has changes the session
-                self._take_liveness(*self._open, now)
-            session = self._fold.newest_session
-            if session is None or session.outcome != "running" or session.id == self._dead:
-                return False
-            death = self._page.death(session, now, boot_now)
+            self._has_looked = True
+            return self._look_around(now, boot_now)
         except Exception:  # as in `update`; the look that follows reports it
-            _LOG.debug("The page of run %s could not be read", self.index.name, exc_info=True)
+            _LOG.debug("What is known now of run %s could not be read", self.index.name, exc_info=True)
             return False
-        if death is None:
+
+    def _look_around(self, now: float, boot_now: float) -> bool:
+        newest, self._live, self._fault = self._fold.newest, Live(), None
+        if newest is None or newest.session.inferred or not newest.session.is_open or newest.session.gone:
             return False
-        self._fold.died(death)
+        session, ranks = newest.session, [worker.history.name for worker in newest.workers]
+        reader, at = self._reader, self._clock.now(now)
+        live = self._live = reader.look(session, at, boot_now, ranks=ranks, is_stalled=newest.is_stalled)
+        if live.record is not None:
+            self._fold.lives(live.record, live.stall)
+            self._clock.observe(session.id, at=live.record.written_at, written_at=reader.written_at, now=now)
+        else:
+            files = [file.written_at for file in self.index.files if file.path in session.files]
+            written_at = max((at for at in files if at is not None), default=None)
+            self._clock.observe(session.id, at=session.ended_at or 0.0, written_at=written_at, now=now)
+            self._fault = reader.fault
+        if live.death is None:
+            return False
+        self._fold.died(live.death)
         self._dead, self._fresh, self._is_kept = session.id, True, False
         return True
-
-    def _observe(self, files: Sequence[FileFacts], now: float) -> None:
-        """Read the liveness file of a session that is open, and take its newest time, or that of its events."""
-        session = self._fold.newest_session
-        self._open = None
-        if session is None or session.ended_at is None or session.inferred or not session.is_open:
-            return
-        self._open = session.id, session.ended_at
-        live = self._take_liveness(*self._open, now)
-        if live is not None:
-            at, written_at = live.written_at, self._liveness.written_at
-        else:
-            times = [file.written_at for file in files if file.path in session.files and file.written_at is not None]
-            at, written_at = session.ended_at, max(times, default=None)
-        self._clock.observe(session.id, at=at, written_at=written_at, now=now)
-
-    def _take_liveness(self, session: str, seen_at: float, now: float) -> LivenessRecord | None:
-        live = self._liveness.read(session, now, self._clock.now(now) - seen_at)
-        if live is not None:
-            self._fold.lives(live)
-        return live
 
     def refresh(self, now: float, boot_now: float, unread: str | None = None) -> WatchedRun:
         """Return the run as it is now; the same object as before, where nothing has changed.
@@ -246,21 +239,18 @@ class RunTracker:
         self._fresh, self._stamp, self._looked_at = False, stamp, self._clock.now(now)
         try:
             clock = self._clock
-            self._observe(files, now)
+            if not self._has_looked:
+                self.look_around(now, boot_now)
+            self._has_looked = False
             run = self._fold.run(clock.now(now), self._presence.within(self.index.directory), restarter_runs)
-            is_gone = bool(run.sessions) and run.sessions[-1].gone
-            if run.state in _MOVING and not is_gone:
-                names = [worker.name for worker in ranks_here(run)]
-                is_stalled = run.state == "stalled"
-                run = with_ranks(run, self._tasks.read(names, clock.now(now), is_stalled=is_stalled))
-                page = with_shared_timeout(self._page.read(run.sessions[-1], now), run, clock.now(now))
-                run = with_page(run, page, clock.now(now), boot_now)
+            if run.state in _MOVING and not (run.sessions and run.sessions[-1].gone):
+                run = with_verdict(with_ranks(run, self._live.ranks), clock.now(now))
             elif run.state == "failed" and has_lost_unknown_rank(run):
                 names = [worker.name for worker in ranks_here(run)]
-                run = with_ranks(run, self._tasks.read(names, clock.now(now), is_stalled=True))
+                run = with_ranks(run, self._reader.ranks(names, clock.now(now), is_stalled=True))
                 run = replace(run, sessions=with_first_error(run.sessions, run.workers))
-            if run.state in _MOVING and not is_gone:
-                run = with_verdict(run, clock.now(now))
+            if self._fault is not None and run.state in LIVE and _is_expected(run.sessions[-1], clock.now(now)):
+                problem = problem or f"{self._fault}; whether the session lives is judged by its events"
             if clock.is_moving or run.state in LIVE:
                 run = replace(run, clock_skew_secs=clock.skew_secs)
         except Exception as error:  # as above
@@ -317,6 +307,11 @@ class RunTracker:
 
 
 _LEAST_SECS = 1e-3
+
+
+def _is_expected(session: Session, now: float) -> bool:
+    """Return whether a session writes a liveness file, and nothing else is known of it that is new."""
+    return session.recorded_beat_secs is not None and now - (session.ended_at or 0.0) > FRESH_SECS
 
 
 def _is_down(run: Run, at: float) -> bool:
