@@ -167,7 +167,7 @@ def fleet_report(
             touched[id(group)] = group
             for usage in (own, total, group):
                 usage.add(row)
-            first_at = min(first_at, math.inf if row.started_at is None else row.started_at)
+            first_at = min(first_at, row.session.started_at or math.inf)
         for usage in touched.values():
             usage.runs += 1
         of_runs.append(own)
@@ -232,5 +232,5 @@ def _hosts(rows: Iterable[SessionRow]) -> list[HostFailures]:
 def _is_sound(row: SessionRow) -> bool:
     """Return whether its times can be: some writers store what is no time."""
     every = (*row.secs.values(), row.unknown_secs, row.alive_secs)
-    times = (row.started_at or 0.0, row.ended_at or 0.0)
+    times = (row.session.started_at or 0.0, row.session.ended_at or 0.0)
     return all(map(math.isfinite, times)) and all(0.0 <= secs <= _MOST_SECS for secs in every)  # false for NaN, too
