@@ -7,7 +7,7 @@
     retention   which to keep
     logdir_lock one live chief per logdir; guard is its check before each change
 
-`CheckpointStore` is public. Nothing here loads tensorflow; TensorBoard is loaded for paths that are not local
+`CheckpointStore` is public. Nothing here loads tensorflow; fsspec is loaded for paths that are not local
 (`supervisor_core.storage`).
 """
 

@@ -12,9 +12,9 @@ from supervisor_core.base.shard import RunShard
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.directory import Directory, DirectoryTree, is_events_file
 from supervisor_core.events.reader import EventsFileReader, ReaderPosition
-from supervisor_core.storage.filesystem import ReadFilesystem
+from supervisor_core.storage.filesystem import Range, ReadFilesystem
 from supervisor_core.storage.local import join, source_of
-from supervisor_core.storage.remote_source import Range, RemoteSource
+from supervisor_core.storage.remote_source import RemoteSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

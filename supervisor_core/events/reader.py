@@ -14,9 +14,8 @@ from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.chunk_builder import ChunkBuilder, created_at
 from supervisor_core.events.event_format import HEADER_BYTES, header
 from supervisor_core.events.scan import FileCut, RecordScan, Window
-from supervisor_core.storage.filesystem import FileStatus, ReadFile, ReadFilesystem
+from supervisor_core.storage.filesystem import FileStatus, Range, ReadFile, ReadFilesystem
 from supervisor_core.storage.local import source_of
-from supervisor_core.storage.remote_source import Range
 
 _LOG = logging.getLogger("supervisor_core")
 _LFS_POINTER = b"version https://git-lfs"

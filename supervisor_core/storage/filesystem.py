@@ -35,6 +35,14 @@ class RemoteStatus(NamedTuple):
 FileStatus = os.stat_result | RemoteStatus
 
 
+class Range(NamedTuple):
+    """A part of a file."""
+
+    path: str
+    offset: int
+    length: int
+
+
 class DirectoryEntry(NamedTuple):
     """One name in a directory."""
 

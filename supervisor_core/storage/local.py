@@ -1,8 +1,7 @@
 """Local files, straight from the operating system; and which `Filesystem` a path belongs to.
 
 Local paths (``file://`` too, for checkpoints) need nothing but ``os``. All others (``gs://``, ``s3://``, ``memory://``)
-go through TensorFlow or fsspec, which are loaded only then (`remote`, `remote_source`). Local files are opened
-by `opening` alone.
+go through fsspec, which is loaded only then (`remote`, `remote_source`). Local files are opened by `opening` alone.
 """
 
 from __future__ import annotations
@@ -279,9 +278,10 @@ def source_of(path: str) -> ReadFilesystem:
     """
     if "://" not in path:
         return LOCAL
-    from supervisor_core.storage.remote_source import remote_source
+    from supervisor_core.storage.remote import remote_filesystem
+    from supervisor_core.storage.remote_source import RemoteSource
 
-    return remote_source(path)
+    return RemoteSource(remote_filesystem(path, "read events from"))
 
 
 def join(directory: str, name: str) -> str:

@@ -1,6 +1,4 @@
-"""Object stores and other remote file systems: through TensorFlow where it is loaded and knows the scheme, so that
-summaries and checkpoints share one client and its credentials; through fsspec everywhere else.
-"""
+"""Object stores and other remote file systems, through fsspec."""
 
 from __future__ import annotations
 
@@ -8,14 +6,13 @@ import errno
 import functools
 import os
 import stat
-import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
 
 from supervisor_core.base.errors import EventsError
-from supervisor_core.storage.filesystem import Check, DirectoryEntry, Reader, RemoteStatus, unguarded
+from supervisor_core.storage.filesystem import Check, DirectoryEntry, Range, Reader, RemoteStatus, unguarded
 from supervisor_core.storage.opening import MAX_READ_BYTES
 
 READ_AHEAD_BYTES = 8 << 20
@@ -23,11 +20,6 @@ READ_AHEAD_BYTES = 8 << 20
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-# The canonical status codes, as TensorFlow's errors carry them.
-_ERRNO_OF_CODE = {
-    5: errno.ENOENT, 6: errno.EEXIST, 7: errno.EACCES, 8: errno.ENOSPC, 12: errno.ENOTSUP, 16: errno.EACCES,
-}  # fmt: skip
 
 
 def os_error(error: Exception, path: str | None) -> OSError:
@@ -39,8 +31,7 @@ def os_error(error: Exception, path: str | None) -> OSError:
     if isinstance(error, PermissionError):
         return PermissionError(errno.EACCES, str(error), path)
     kind = type(error).__name__
-    text = getattr(error, "message", None) or (f"{kind}: {error}" if str(error) else kind)
-    return OSError(_ERRNO_OF_CODE.get(getattr(error, "error_code", None) or 0, errno.EIO), text, path)
+    return OSError(errno.EIO, f"{kind}: {error}" if str(error) else kind, path)
 
 
 def as_os_error(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -61,7 +52,7 @@ class RemoteFilesystem:
 
     Args:
         path: one with ``://`` in it.
-        client: a file system of fsspec's, or a `Gfile`. Default: fsspec's for the path, found when it is first used.
+        client: a file system of fsspec's. Default: that of the path, found when it is first used.
     """
 
     prompt = False
@@ -123,6 +114,19 @@ class RemoteFilesystem:
         return bytes(self.client.cat_file(path, start=offset, end=offset + length))
 
     @as_os_error
+    def read_ranges(self, ranges: Sequence[Range]) -> list[bytes | None]:
+        """Return parts of several files, fetched side by side where the client can; None for one that it refuses."""
+        paths, starts, lengths = zip(*ranges, strict=True)
+        ends = [start + length for start, length in zip(starts, lengths, strict=True)]
+        found = self.client.cat_ranges(list(paths), list(starts), ends, on_error="return")
+        return [bytes(data) if isinstance(data, (bytes, bytearray)) else None for data in found]
+
+    @as_os_error
+    def sizes(self, paths: list[str]) -> list[int]:
+        """Return the sizes of several files, asked for side by side where the client can."""
+        return list(self._fresh.sizes(paths))
+
+    @as_os_error
     def list_names(self, directory: str) -> list[str]:
         """See `Filesystem.list_names`."""
         names = (name.rstrip("/").rpartition("/")[2] for name in self._fresh.ls(directory, detail=False))
@@ -160,20 +164,9 @@ class RemoteFilesystem:
         return data
 
     def replace(self, path: str, data: bytes, check: Check = unguarded) -> None:
-        """See `Filesystem.replace`; an object store replaces atomically, others by a rename."""
-        put = as_os_error(self.put)
-        if not isinstance(self._client, Gfile):
-            check()
-            put(path, data)
-            return
-        temporary = f"{path}.tmp{uuid.uuid4().hex}"
-        put(temporary, data)
-        try:
-            check()
-        except BaseException:
-            self.remove(temporary)
-            raise
-        self.move(temporary, path)
+        """See `Filesystem.replace`; an object store replaces atomically."""
+        check()
+        as_os_error(self.put)(path, data)
 
     def sync(self, paths: Iterable[str], directory: str) -> None:
         """Return at once: a remote file is durable when its writer has closed it."""
@@ -237,72 +230,6 @@ class RemoteFilesystem:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         self.put(path, data)
         return RemoteAppendFile(self, path)
-
-
-class Gfile:
-    """TensorFlow's file systems with the calls of fsspec's that are used here.
-
-    Args:
-        gfile: ``tensorflow.io.gfile``.
-    """
-
-    def __init__(self, gfile: Any) -> None:
-        self._gfile = gfile
-
-    def exists(self, path: str) -> bool:
-        """Return whether there is something of that name."""
-        return bool(self._gfile.exists(path))
-
-    def invalidate_cache(self) -> None:
-        """Do nothing: it has none."""
-
-    def _strip_protocol(self, path: str) -> str:
-        return path
-
-    def info(self, path: str) -> dict[str, Any]:
-        """Return the facts of a path."""
-        found = self._gfile.stat(path)
-        kind = "directory" if getattr(found, "is_directory", False) else "file"
-        return {"name": path, "type": kind, "size": found.length, "mtime": getattr(found, "mtime_nsec", 0) / 1e9}
-
-    def ls(self, path: str, *, detail: bool) -> list[Any]:
-        """Return the paths in a directory; with the kind of each, which takes a request each."""
-        paths = [f"{path.rstrip('/')}/{name}" for name in self._gfile.listdir(path)]
-        if not detail:
-            return paths
-        kinds = ("directory" if each.endswith("/") or self._gfile.isdir(each) else "file" for each in paths)
-        return [{"name": each, "type": kind, "size": 0} for each, kind in zip(paths, kinds, strict=True)]
-
-    def cat_file(self, path: str, start: int, end: int) -> bytes:
-        """Return a part of a file."""
-        with self._gfile.GFile(path, "rb") as file:
-            file.seek(start)
-            return bytes(file.read(end - start))
-
-    def open(self, path: str, mode: str) -> Any:
-        """Return an open file."""
-        return self._gfile.GFile(path, mode)
-
-    def pipe_file(self, path: str, data: bytes) -> None:
-        """Write a whole file."""
-        with self._gfile.GFile(path, "wb") as file:
-            file.write(data)
-
-    def rm_file(self, path: str) -> None:
-        """Delete a file."""
-        self._gfile.remove(path)
-
-    def rm(self, path: str, *, recursive: bool) -> None:
-        """Delete a directory with its content."""
-        self._gfile.rmtree(path)
-
-    def mv(self, path: str, target: str) -> None:
-        """Rename a file."""
-        self._gfile.rename(path, target, overwrite=True)
-
-    def makedirs(self, path: str, *, exist_ok: bool) -> None:
-        """Create a directory and its parents where they are missing."""
-        self._gfile.makedirs(path)
 
 
 def _status(info: Any) -> RemoteStatus:
@@ -388,10 +315,7 @@ def remote_filesystem(path: str, task: str | None = None) -> RemoteFilesystem:
     Raises:
         EventsError: if none is installed for the events' scheme; the text says what to install.
     """
-    tensorflow, scheme = sys.modules.get("tensorflow"), scheme_of(path)
-    if tensorflow is not None and scheme in tensorflow.io.gfile.get_registered_schemes():
-        return RemoteFilesystem(path, Gfile(tensorflow.io.gfile))
-    found = RemoteFilesystem(path)
+    found, scheme = RemoteFilesystem(path), scheme_of(path)
     if task is None:
         return found
     try:

@@ -9,14 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
-from typing import Generic, NamedTuple, TypeVar
 
 from supervisor_core.base.clock import Clock
-from supervisor_core.storage.filesystem import FIRST_BYTES, DirectoryEntry, RemoteStatus
-from supervisor_core.storage.remote import Gfile, RemoteFilesystem, remote_filesystem
+from supervisor_core.storage.filesystem import FIRST_BYTES, DirectoryEntry, Range, RemoteStatus
+from supervisor_core.storage.remote import RemoteFilesystem
 
 NAMES_OF_A_REQUEST = 1000
 """Names that a store lists in one request: the page size of S3 and GCS."""
@@ -26,21 +23,10 @@ LOOK_SIZES = 1000
 """Limit of the sizes asked for in a look without a listing."""
 LIVE_SECS = 3600.0
 """The size of a file that has not grown for longer is known from listings only."""
-PARALLEL_REQUESTS = 16
-"""Limit of the requests under way, and of the ranges that wait to be taken."""
+TOGETHER = 32
+"""Ranges that are fetched at a time."""
 RANGE_BYTES = FIRST_BYTES * (1 + 4 + 16 + 64)
 """Limit of the bytes of one file fetched ahead: a reader's first four pieces."""
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
-
-
-class Range(NamedTuple):
-    """The part of a file that a reader will read first."""
-
-    path: str
-    offset: int
-    length: int
 
 
 class RemoteReadFile:
@@ -82,10 +68,10 @@ class RemoteSource:
         """Whether the last look has listed everything."""
         self._to_wait = 0
         """Looks until the next listing."""
-        self._ahead: Ahead[Range, bytes] | None = None
-        self._ranges: dict[str, Range] = {}
-        """What is fetched ahead of each file."""
-        self._count_lock = threading.Lock()
+        self._waiting: dict[str, Range] = {}
+        """What is to be fetched ahead of each file."""
+        self._fetched: dict[str, tuple[int, bytes]] = {}
+        """What was, with its offset."""
         self.requests = 0
         """Number of requests so far."""
 
@@ -99,16 +85,18 @@ class RemoteSource:
             is_watched: says by its name whether a file is an events file.
             clock: its wall time is compared with when files were written.
         """
-        if isinstance(self._filesystem.client, Gfile):
-            return
         self._root, self._fault = root.rstrip("/"), None
         self._to_wait -= 1
         self._is_listed = self._to_wait < 0
         try:
             if self._is_listed:
                 self._list(is_watched, clock)
-            else:
+                return
+            try:
                 self._ask_for_sizes(clock.monotonic())
+            except OSError:  # a file is gone, or may not be read
+                self._is_listed = True
+                self._list(is_watched, clock)
         except OSError as error:
             self._fault, self._is_listed = error, False
 
@@ -116,7 +104,7 @@ class RemoteSource:
         now, wall = clock.monotonic(), clock.wall()
         found = self._filesystem.find(self._root)
         requests = 1 + len(found) // NAMES_OF_A_REQUEST
-        self._count(requests)
+        self.requests += requests
         self._to_wait = (requests - 1) // LOOK_LISTINGS
         names: dict[str, dict[str, bool]] = {self._root: {}}
         sizes: dict[str, int] = {}
@@ -146,29 +134,13 @@ class RemoteSource:
     def _ask_for_sizes(self, now: float) -> None:
         """Ask for the sizes of the files that have grown within the last hour; of many those asked for longest ago."""
         due = list(self._grown_at)[:LOOK_SIZES]
-        self._count(len(due))
-        asked, faults = Ahead(self._size_of, due), []
-        for path in due:
-            size, grown_at = asked.take(path), self._grown_at.pop(path)
-            if isinstance(size, FileNotFoundError):
-                del self._sizes[path]
-                del self._names[path.rpartition("/")[0]][path.rpartition("/")[2]]
-                self._version += 1
-                continue
-            if isinstance(size, OSError):  # one that may not be read holds up nothing else
-                faults.append(size)
-            elif size is not None and size != self._sizes[path]:
+        self.requests += len(due)
+        for path, size in zip(due, self._filesystem.sizes(due), strict=True):
+            grown_at = self._grown_at.pop(path)
+            if size != self._sizes[path]:
                 self._sizes[path], grown_at = size, now
             if now - grown_at <= LIVE_SECS:
                 self._grown_at[path] = grown_at
-        if faults and len(faults) == len(due):
-            raise faults[0]
-
-    def _size_of(self, path: str) -> int | OSError:
-        try:
-            return self._filesystem.stat(path).st_size
-        except OSError as error:
-            return error
 
     def names(self, directory: str) -> tuple[list[str], bool] | None:
         """Return the names in a directory, and whether they are those of this look; None where it is not below what
@@ -194,7 +166,7 @@ class RemoteSource:
             above, _, name = key.rpartition("/")
             if name not in self._names.get(above, ()):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        self._count(1)
+        self.requests += 1
         found = self._filesystem.stat(path)
         return RemoteStatus(found.st_size, found.st_mode)
 
@@ -206,99 +178,35 @@ class RemoteSource:
         """See `supervisor_core.storage.filesystem.ReadFilesystem`."""
         if self._is_known(directory):
             return [DirectoryEntry(*each) for each in self._names.get(directory.rstrip("/"), {}).items()]
-        self._count(1)
+        self.requests += 1
         return self._filesystem.entries(directory)
 
     def read(self, path: str, offset: int, length: int) -> bytes:
         """Return a range of a file."""
-        ahead, first = self._ahead, self._ranges.get(path)
-        if ahead is not None and first is not None and 0 <= offset - first.offset <= first.length - length:
-            data = ahead.take(first)
-            if data is not None:
-                return data[offset - first.offset : offset - first.offset + length]
-        return self._fetch(Range(path, offset, length))
+        if path in self._waiting:
+            self._fetch_together(path)
+        begin, data = self._fetched.get(path, (0, b""))
+        if begin <= offset and offset + length <= begin + len(data):
+            return data[offset - begin : offset - begin + length]
+        self.requests += 1
+        return self._filesystem.read_range(path, offset, length)
 
     def read_ahead(self, ranges: Sequence[Range]) -> None:
-        """Begin to fetch the first ranges of the files in parallel, in the order in which they will be read; ends with
+        """Fetch the first ranges of the files many at a time, in the order in which they will be read; ends with
         `stop_read_ahead`."""
-        self._ranges = {each.path: each._replace(length=min(each.length, RANGE_BYTES)) for each in ranges}
-        self._ahead = Ahead(self._fetch, tuple(self._ranges.values()))
+        self._waiting = {each.path: each._replace(length=min(each.length, RANGE_BYTES)) for each in ranges}
 
     def stop_read_ahead(self) -> None:
-        """Stop fetching ahead."""
-        if self._ahead is not None:
-            self._ahead.close()
-        self._ahead, self._ranges = None, {}
+        """Release what was fetched ahead."""
+        self._waiting, self._fetched = {}, {}
 
-    def _fetch(self, wanted: Range) -> bytes:
-        self._count(1)
-        return self._filesystem.read_range(*wanted)
-
-    def _count(self, requests: int) -> None:
-        with self._count_lock:
-            self.requests += requests
-
-
-class Ahead(Generic[_T, _R]):
-    """Calls a function with each of some items in their order, at most `PARALLEL_REQUESTS` ahead of `take`.
-
-    Threads are daemons: a store that does not answer does not block the exit.
-
-    Args:
-        call: called from several threads at once.
-        items: in the order in which they will be taken; no two are equal.
-    """
-
-    def __init__(self, call: Callable[[_T], _R], items: Sequence[_T]) -> None:
-        self._call = call
-        self._items = items
-        self._positions = {item: position for position, item in enumerate(items)}
-        self._slots = threading.Semaphore(PARALLEL_REQUESTS)
-        self._begun: dict[int, Future[_R]] = {}
-        self._passed = 0
-        self._pass(0)
-
-    def take(self, item: _T) -> _R | None:
-        """Return the result for an item; None for one that was passed over. Results of earlier items are released.
-
-        Raises:
-            Exception: that of the call.
-        """
-        position = self._positions[item]
-        if position < self._passed:
-            return None
-        self._pass(position)
-        return self._begun[position].result()
-
-    def close(self) -> None:
-        """Release all results, and begin no further call."""
-        self._pass(len(self._items))
-
-    def _pass(self, position: int) -> None:
-        """Release the results before a position, and begin the calls that are now near enough."""
-        self._passed = position
-        near = range(position, min(position + PARALLEL_REQUESTS, len(self._items)))
-        self._begun = {each: self._begun.get(each) or self._begin(each) for each in near}
-
-    def _begin(self, position: int) -> Future[_R]:
-        future: Future[_R] = Future()
-        threading.Thread(target=self._work, args=(position, future), name="supervisor_store", daemon=True).start()
-        return future
-
-    def _work(self, position: int, future: Future[_R]) -> None:
-        with self._slots:  # what was passed over may still be under way
-            if position < self._passed:
-                return
-            try:
-                future.set_result(self._call(self._items[position]))
-            except BaseException as error:  # raised where it is taken
-                future.set_exception(error)
-
-
-def remote_source(path: str) -> RemoteSource:
-    """Return the source of a path with ``://`` in it.
-
-    Raises:
-        EventsError: if no file system for its scheme is installed.
-    """
-    return RemoteSource(remote_filesystem(path, "read events from"))
+    def _fetch_together(self, path: str) -> None:
+        """Fetch the ranges of a file and of those after it; files that were passed over are left out."""
+        paths = list(self._waiting)
+        end = paths.index(path) + TOGETHER
+        batch = [self._waiting[each] for each in paths[end - TOGETHER : end]]
+        for each in paths[:end]:
+            del self._waiting[each]
+        self.requests += len(batch)
+        found = zip(batch, self._filesystem.read_ranges(batch), strict=True)
+        self._fetched = {each.path: (each.offset, data) for each, data in found if data is not None}

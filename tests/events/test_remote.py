@@ -5,7 +5,6 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,11 +12,11 @@ import pytest
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.events_file import EventsFile
 from supervisor_core.storage.local import append_filesystem_for
-from supervisor_core.storage.remote import Gfile, RemoteAppendFile, RemoteFilesystem
+from supervisor_core.storage.remote import RemoteAppendFile, RemoteFilesystem
 
 
 class FakeStore:
-    """A gfile of a store in a dict; it may be unable to append."""
+    """A client of fsspec's kind for a store in a dict; it may be unable to append."""
 
     def __init__(self, *, appends: bool = True) -> None:
         self.objects: dict[str, bytes] = {}
@@ -25,28 +24,37 @@ class FakeStore:
         self.log: list[str] = []
         self.error: Exception | None = None
 
+    def invalidate_cache(self) -> None:
+        pass
+
     def exists(self, path: str) -> bool:
         return path in self.objects
 
-    def makedirs(self, path: str) -> None:
+    def makedirs(self, path: str, exist_ok: bool) -> None:
         self.log.append("make_dirs")
 
-    def stat(self, path: str) -> Any:
-        return SimpleNamespace(length=len(self.objects[path]), is_directory=False)
+    def info(self, path: str) -> dict[str, Any]:
+        return {"name": path, "type": "file", "size": len(self.objects[path])}
+
+    def cat_file(self, path: str, start: int, end: int) -> bytes:
+        return self.objects[path][start:end]
+
+    def pipe_file(self, path: str, data: bytes) -> None:
+        self.log.append("write")
+        if self.error is not None:
+            raise self.error
+        self.objects[path] = data
 
     @contextmanager
-    def GFile(self, path: str, mode: str) -> Iterator[io.BytesIO]:  # noqa: N802 - TensorFlow's name
-        if mode == "rb":
-            yield io.BytesIO(self.objects[path])
-            return
-        self.log.append("append" if mode == "ab" else "write")
-        if mode == "ab" and not self.appends:
+    def open(self, path: str, mode: str) -> Iterator[io.BytesIO]:
+        self.log.append("append")
+        if not self.appends:
             raise NotImplementedError("File mode not supported")
         if self.error is not None:
             raise self.error
         file = io.BytesIO()
         yield file
-        self.objects[path] = (self.objects[path] if mode == "ab" else b"") + file.getvalue()
+        self.objects[path] += file.getvalue()
 
 
 @pytest.fixture
@@ -91,14 +99,14 @@ def test_nothing_is_overwritten() -> None:
     store = FakeStore()
     store.objects["x://a"] = b"there"
     with pytest.raises(FileExistsError):
-        RemoteFilesystem("x://a", Gfile(store)).create("x://a", b"new")
+        RemoteFilesystem("x://a", store).create("x://a", b"new")
     assert store.objects["x://a"] == b"there"
 
 
 def test_each_append_is_one_request() -> None:
     """The chunks of a batch travel together."""
     store = FakeStore()
-    file = RemoteFilesystem("x://a", Gfile(store)).create("x://a", b"1")
+    file = RemoteFilesystem("x://a", store).create("x://a", b"1")
     file.append([b"2", b"3", b"4"])
     assert (store.log, store.objects["x://a"]) == (["write", "append"], b"1234")
 
@@ -106,7 +114,7 @@ def test_each_append_is_one_request() -> None:
 def test_a_store_that_cannot_append_gets_the_whole_file() -> None:
     """Where appending is refused, everything written so far is rewritten, and each request is made once."""
     store = FakeStore(appends=False)
-    file = RemoteFilesystem("x://a", Gfile(store)).create("x://a", b"1")
+    file = RemoteFilesystem("x://a", store).create("x://a", b"1")
     file.append([b"2"])
     file.append([b"3"])
     assert store.objects["x://a"] == b"123"
@@ -116,7 +124,7 @@ def test_a_store_that_cannot_append_gets_the_whole_file() -> None:
 def test_a_failed_whole_write_is_not_taken_for_written() -> None:
     """After an outage the copy in memory holds exactly what the store acknowledged."""
     store = FakeStore(appends=False)
-    file = RemoteFilesystem("x://a", Gfile(store)).create("x://a", b"1")
+    file = RemoteFilesystem("x://a", store).create("x://a", b"1")
     store.error = ConnectionError("gone")
     with pytest.raises(ConnectionError):
         file.append([b"2"])
@@ -130,7 +138,7 @@ def test_after_a_remote_failure_nothing_is_lost(clock: Any, read_bytes: Callable
     from supervisor_core.events.event_format import BatchEncoder
 
     store = FakeStore()
-    file = EventsFile("x://run", RemoteFilesystem("x://a", Gfile(store)), clock, "")
+    file = EventsFile("x://run", RemoteFilesystem("x://a", store), clock, "")
     file.open()
     encoder = BatchEncoder()
     file.append(encoder.encode([("a", 1.0, 1, 1.0)]))
@@ -146,7 +154,7 @@ def test_after_a_remote_failure_nothing_is_lost(clock: Any, read_bytes: Callable
 def test_a_remote_file_cannot_be_cut() -> None:
     """Truncation is refused, so that the writer begins a new file instead."""
     with pytest.raises(OSError):
-        RemoteAppendFile(RemoteFilesystem("x://a", Gfile(FakeStore())), "x://a").truncate(3)
+        RemoteAppendFile(RemoteFilesystem("x://a", FakeStore()), "x://a").truncate(3)
 
 
 def test_remote_events_are_gathered() -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import stat
 import sys
-import threading
-import types
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -20,8 +17,8 @@ from supervisor_core.events.directory import DirectoryTree, is_events_file
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.events.reader import EventsFileReader
 from supervisor_core.storage import remote_source
-from supervisor_core.storage.remote import Gfile, RemoteFilesystem
-from supervisor_core.storage.remote_source import LIVE_SECS, PARALLEL_REQUESTS, Ahead, RemoteSource
+from supervisor_core.storage.remote import RemoteFilesystem
+from supervisor_core.storage.remote_source import LIVE_SECS, TOGETHER, RemoteSource
 from tests.cases import each
 
 
@@ -136,42 +133,27 @@ def test_without_tensorboard_a_remote_logdir_is_written_and_read(logdir: str, mo
 
 
 class FailingStore:
-    """A gfile of a store whose library raises errors of its own."""
+    """A client of fsspec's kind whose library raises errors of its own."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    def stat(self, path: str) -> Any:
+    def __getattr__(self, name: str) -> Any:
         raise self.error
-
-    def listdir(self, path: str) -> list[str]:
-        raise self.error
-
-    def GFile(self, path: str, mode: str) -> Any:  # noqa: N802 - TensorFlow's name
-        raise self.error
-
-
-def coded(error_code: int | None = None) -> Exception:
-    """An error of a store's library, with one of the codes that TensorFlow's errors have."""
-    error: Any = types.new_class("HttpError", (Exception,))("the store says no")
-    error.error_code = error_code
-    return error  # type: ignore[no-any-return]
 
 
 @each(
     "error, code",
     [
-        (coded(5), errno.ENOENT),
         (FileNotFoundError("x"), errno.ENOENT),
-        (coded(7), errno.EACCES),
-        (coded(16), errno.EACCES),
-        (coded(), errno.EIO),
+        (PermissionError("x"), errno.EACCES),
         (TimeoutError("x"), errno.EIO),
+        (LookupError("the store says no"), errno.EIO),
     ],
 )
 def test_whatever_a_store_raises_becomes_an_error_of_the_system(error: Exception, code: int) -> None:
     """So that whoever reads handles one kind of error, and no store ends it."""
-    source: Any = RemoteSource(RemoteFilesystem("x://a", Gfile(FailingStore(error))))
+    source: Any = RemoteSource(RemoteFilesystem("x://a", FailingStore(error)))
     for ask in (
         lambda: source.stat("x://a"),
         lambda: source.open("x://a").read_at(0, 1),
@@ -182,9 +164,9 @@ def test_whatever_a_store_raises_becomes_an_error_of_the_system(error: Exception
         assert caught.value.errno == code
 
 
-def test_grown_files_are_fetched_side_by_side(logdir: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several requests are under way at once, never more than the bound; each run gets its own events."""
-    writers = [EventsWriter(f"{logdir}/run-{run:02}") for run in range(3 * PARALLEL_REQUESTS)]
+def test_grown_files_are_fetched_together(logdir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client is asked for many ranges at a time, never for more than the bound; each run gets its own events."""
+    writers = [EventsWriter(f"{logdir}/run-{run:02}") for run in range(2 * TOGETHER + 5)]
     for step in (1, 2):
         for run, writer in enumerate(writers):
             writer.scalar("loss", float(run), step)
@@ -192,25 +174,16 @@ def test_grown_files_are_fetched_side_by_side(logdir: str, monkeypatch: pytest.M
         writer.close()
     index = LogdirIndex(logdir)
     client: Any = index._source._filesystem.client  # type: ignore[attr-defined]
-    full, lock, under_way, most = threading.Barrier(PARALLEL_REQUESTS), threading.Lock(), 0, 0
-    cat_file = client.cat_file
+    asked: list[int] = []
+    cat_ranges = client.cat_ranges
 
-    def fetch(*arguments: Any, **more: Any) -> bytes:
-        nonlocal under_way, most
-        with lock:
-            under_way += 1
-            most = max(most, under_way)
-        with contextlib.suppress(threading.BrokenBarrierError):
-            full.wait(30)  # until as many as there may be are under way, once
-        full.abort()
-        data: bytes = cat_file(*arguments, **more)
-        with lock:
-            under_way -= 1
-        return data
+    def fetch(paths: list[str], *arguments: Any, **more: Any) -> list[bytes]:
+        asked.append(len(paths))
+        return cat_ranges(paths, *arguments, **more)  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(client, "cat_file", fetch)
+    monkeypatch.setattr(client, "cat_ranges", fetch)
     changed = index.refresh().changed
-    assert most == PARALLEL_REQUESTS
+    assert asked == [TOGETHER, TOGETHER, 5]
     assert [changed[f"run-{run:02}"][0].scalars["loss"].values.tolist() for run in range(len(writers))] == [
         [run, run] for run in range(len(writers))
     ]
@@ -236,18 +209,6 @@ def test_what_cannot_be_fetched_costs_no_other_file(logdir: str, monkeypatch: py
         assert len(index.refresh().changed) == 19
     assert index.runs["run-03"].files[0].skipped == "no permission to read it"
     assert list(index.refresh().changed) == ["run-03"]
-
-
-def test_files_that_are_passed_over_hold_up_nothing() -> None:
-    """Of ranges that the reader does not take, in whatever number, none keeps a request from those after it."""
-    fetched: list[str] = []
-    names = [f"f{number}" for number in range(5 * PARALLEL_REQUESTS)]
-    ahead = Ahead(lambda name: fetched.append(name) or name.encode(), names)
-    last = names[-1]
-    assert ahead.take(last) == last.encode()
-    assert ahead.take("f0") is None  # released
-    ahead.close()
-    assert last in fetched
 
 
 ROOT = "s3://bucket/logs"
@@ -285,6 +246,9 @@ class Store:
         if path not in self.files:
             raise FileNotFoundError(path)
         return self._facts(path)
+
+    def sizes(self, paths: list[str]) -> list[int]:
+        return [self.info(path)["size"] for path in paths]
 
     def _ask(self, what: str) -> None:
         if self.broken is not None:

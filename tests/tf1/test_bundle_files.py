@@ -12,13 +12,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from supervisor_core.base.errors import DamagedCheckpointError, LogdirInUseError
+from supervisor_core.base.errors import DamagedCheckpointError
 from supervisor_core.checkpoint.bundle import read_index, verify
-from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.checkpoint.retention import Saved
 from supervisor_core.checkpoint.state_file import SaveId, read_state
 from supervisor_core.checkpoint.store import CheckpointStore
-from tests.story.leases import peek
 
 tf1 = tf.compat.v1
 
@@ -145,32 +143,3 @@ def test_tensorflow_understands_our_state_file(session: Any, tmp_path: Path) -> 
     shutil.move(tmp_path, tmp_path.parent / "moved")
     assert tf.train.latest_checkpoint(str(tmp_path.parent / "moved")) == str(tmp_path.parent / "moved" / "model.ckpt-6")
     tmp_path.mkdir()
-
-
-def test_remote_file_systems_through_tensorflow(session: Any) -> None:
-    """Where tensorflow is loaded, its own file systems are read, written, swept, leased and deleted from."""
-    logdir = "ram://bundle-test/run"
-    saver = tf1.train.Saver()
-    store = CheckpointStore(logdir)
-    paths = [saver.save(session, f"{logdir}/model.ckpt", global_step=step, write_state=False) for step in (5, 6)]
-    kept = [Saved(path, 1.0) for path in paths]
-    store.sync(paths[-1])
-    store.record(paths[-1], kept=kept)
-    recovery = store.newest_usable()
-    assert recovery.chosen is not None
-    assert recovery.verified is not None
-    assert (recovery.chosen.path, recovery.verified.step) == (paths[-1], 1200)
-    assert tf.train.latest_checkpoint(logdir) == paths[-1]
-    assert len(store.delete(paths[0])) == 3
-    assert [candidate.found for candidate in store.candidates()] == [True, False]
-
-    lease = LogdirLock(logdir, spawn=lambda renew: renew())
-    assert lease.acquire("a").exclusive
-    with pytest.raises(LogdirInUseError, match="this very process"):
-        LogdirLock(logdir).acquire("b")
-    lease.renew(last_step=7)
-    lease.release("completed")
-    record = peek(logdir)
-    assert record is not None
-    assert (record.ended, record.last_step) == ("completed", 7)
-    assert LogdirLock(logdir).acquire("c").attempt == 2

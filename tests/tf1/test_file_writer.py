@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from supervisor_core.events import EventsWriter, FileWriter
+from supervisor_core.events import FileWriter
 
 V1 = tf.compat.v1
 
@@ -76,20 +75,3 @@ def test_the_rest_of_the_interface_is_there() -> None:
     """Whatever a program may call on TensorFlow's FileWriter, ours has too."""
     public = {name for name in dir(V1.summary.FileWriter) if not name.startswith("_")}
     assert public <= set(dir(FileWriter))
-
-
-def test_file_systems_of_tensorflow_are_used_where_it_is_loaded() -> None:
-    """A scheme that TensorFlow knows (here: its memory) needs no other package."""
-    logdir = f"ram://run-{uuid.uuid4().hex}"
-    writer = EventsWriter(logdir)
-    for step in range(1, 4):
-        writer.scalar("a", 1.0, step)
-        writer.flush()
-    writer.close()
-    assert writer.path is not None and writer.path.startswith(logdir)
-    events = list(V1.train.summary_iterator(writer.path))
-    assert [event.step for event in events] == [0, 1, 2, 3]
-    with pytest.raises(FileExistsError):
-        from supervisor_core.storage.local import append_filesystem_for
-
-        append_filesystem_for(logdir).create(writer.path, b"")
