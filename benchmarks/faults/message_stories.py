@@ -138,6 +138,11 @@ def _kill_worker(case: Case) -> None:
     case.others[0].kill()
 
 
+def _start_workers(case: Case) -> None:
+    case.start_other("worker", "worker:1")
+    case.start_other("slow-worker", "worker:2")
+
+
 def both(script: Script) -> Mapping[Way, Script]:
     """Return the same for both ways."""
     return {"watch": script, "run": script}
@@ -169,6 +174,18 @@ STORIES = (
         "service",
         'a service of `Supervisor` raises (`service_errors="continue"`)',
         both(Script((Due("begins thread_down", HOLD),), last=(_COMPLETED, Due("is_over thread_down")))),
+    ),
+    Story(
+        "straggles",
+        "a worker needs three times as long for a step as the others",
+        both(
+            Script(
+                (Due("begins straggler", HOLD, 2 * LATE_SECS),),
+                before=_start_workers,
+                happen=lambda case: None,
+                last=(_COMPLETED, Due("is_over straggler")),
+            )
+        ),
     ),
     Story(
         "low-disk",

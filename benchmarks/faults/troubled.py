@@ -20,6 +20,7 @@ from typing import Any
 
 from supervisor_core import Options, supervise
 from supervisor_core.engine.liveness_writer import LivenessWriter
+from supervisor_core.engine.pace import PaceWatch
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.telemetry import HeartbeatRecord
 from supervisor_core.training.run import Run
@@ -209,16 +210,18 @@ def waits(run: Run, control: Control) -> None:
     (control.directory / "ready").touch()
 
 
-def works(logdir: str, task: str) -> None:
+def works(logdir: str, task: str, slow: float = 1.0) -> None:
     """Be another process of the cluster: it works on its own steps."""
     session, steps = uuid.uuid4().hex[:16], 0
     beats = LivenessWriter(logdir, task, session, interval_secs=5.0, phase="training")
     beats.start()
+    watch = PaceWatch(lambda: steps)
+    watch.start()
     while True:
-        time.sleep(STEP_SECS)
+        time.sleep(STEP_SECS * slow)
         steps += 1
         if steps % 20 == 0:
-            beats.write(HeartbeatRecord(session=session, phase="training", step=steps, steps=steps))
+            beats.write(HeartbeatRecord(session=session, phase="training", step=steps, steps=steps, pace=watch.pace()))
 
 
 def has_a_service_that_fails(logdir: str, control: Control) -> None:
@@ -305,6 +308,7 @@ TROUBLES: dict[str, Callable[[str, Control], None]] = {
     "gone": partial(train, happens=waits),
     "unreadable": partial(train, happens=waits),
     "loses-a-worker": partial(train, happens=waits),
+    "straggles": partial(train, happens=waits, after=BEFORE_SECS / 3),
     "service": has_a_service_that_fails,
     "recovers": loses_its_parameter_server,
     "silent": writes_only,
@@ -317,6 +321,8 @@ def main(trouble: str, logdir: str, control: str) -> None:
     """Train until it happens, and on."""
     if trouble == "worker":
         works(logdir, control)
+    elif trouble == "slow-worker":
+        works(logdir, control, slow=3.0)
     else:
         TROUBLES[trouble](logdir, Control(Path(control)))
 

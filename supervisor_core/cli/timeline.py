@@ -51,7 +51,7 @@ from supervisor_core.run.model.run import (
     WorkerHistory,
 )
 from supervisor_core.run.model.tag_values import LastValue
-from supervisor_core.run.model.words import UNKNOWN, count, devices_text, duration, in_a_line, rate, share
+from supervisor_core.run.model.words import UNKNOWN, count, devices_text, duration, in_a_line, pace_text, rate, share
 
 Stretch = tuple[float, float, str]
 """From, to, and the character that stands for it."""
@@ -483,6 +483,7 @@ def workers(run: Run, now: float) -> list[RenderableType]:
         "silent": lambda item: since(item.last_seen_at, by_its_clock(run, now)),
         "step": lambda item: count(item.step),
         "steps": lambda item: count(item.steps),
+        "step, of it own": lambda item: pace_text(item.pace),
         "starts": lambda item: count(item.starts),
         "host and process": lambda item: (
             literal(" ".join(str(part) for part in (item.host, item.pid) if part is not None)) or UNKNOWN

@@ -153,7 +153,7 @@ class LivenessWriter:
             beat: dict[str, Any] = {"phase": record.phase, "step": record.step, "steps": record.steps}
             if self._is_chief:
                 beat |= {"beat": replace(record, workers=None), "beat_at": self._clock.wall()}
-            self._change(at_once=self._is_chief, **beat)
+            self._change(at_once=self._is_chief, pace=record.pace, **beat)
         elif isinstance(record, StallRecord):
             self._change(stalled=record.state != "end")
         elif isinstance(record, NoticeRecord) and not self._is_chief:

@@ -16,6 +16,7 @@ from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.base.options import Options
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.deadline import NEVER, Deadline
+from supervisor_core.engine.pace import PaceWatch
 from supervisor_core.engine.progress import Pause, Progress, ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetrySink
 from supervisor_core.engine.stall_stacks import StallStacks
@@ -122,6 +123,7 @@ class SessionMonitor:
         self._recorder = recorder
         self._threads = threads
         self._workers = workers
+        self._pace: PaceWatch | None = None  # of a process of several
         self._heartbeat_secs = min(options.heartbeat_secs or BEAT_SECS, BEAT_SECS)
         self._hurry_workers = hurry_workers
         self._on_place = on_place
@@ -151,11 +153,23 @@ class SessionMonitor:
         self._progress.watched()
         self._arm()
         self._thread.start()
+        if self._progress.is_in_cluster:
+            self._watch_pace()
+
+    def _watch_pace(self) -> None:
+        progress = self._progress
+        if self._pace is None and not self._stop.is_set():
+            self._pace = PaceWatch(lambda: progress.steps if progress.phase == "training" else None, self._clock)
+            self._pace.start()
+            if self._stop.is_set():  # meanwhile
+                self._pace.stop()
 
     def stop(self, deadline: Deadline = NEVER) -> None:
         """Stop the thread; return when it has ended (at once if called from it), or after half of the time to the
         deadline."""
         self._stop.set()
+        if self._pace is not None:
+            self._pace.stop()
         self._progress.unwatched()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(deadline.timeout / 2)
@@ -208,6 +222,7 @@ class SessionMonitor:
         """Sample the rate, detect a stall or a silence, write a heartbeat and renew the lock if due. Every second."""
         self._progress.sample()
         if not self._progress.is_in_cluster and any(True for _ in self._workers()):
+            self._watch_pace()
             self._progress.join_cluster()
         was_paused = self._detect_pause()
         verdict, now = self._look_around(), self._clock.monotonic()
@@ -235,6 +250,7 @@ class SessionMonitor:
                 self._heartbeat(now),
                 threads=tuple(self._threads()),
                 workers=tuple(self._workers()) or None,
+                pace=None if self._pace is None else self._pace.pace(),
                 pause=self._take_pause(),
             )
             self._recorder.write(

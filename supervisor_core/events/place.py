@@ -1,5 +1,5 @@
-"""`WorkerStatus`: another process of the cluster; `Place`: where one is that makes no progress. In liveness files, and
-in the chief's heartbeats.
+"""`WorkerStatus`: another process of the cluster; `Place`: where one is that makes no progress; `Pace`: how long one of
+several takes for a step. In heartbeat files, and in the chief's heartbeats.
 """
 
 from __future__ import annotations
@@ -56,6 +56,16 @@ def place_of(stack: Sequence[str], line: str | None = None) -> Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Of the last minute in which it trained."""
+
+    step_secs: Number
+    """Seconds for a step: the median. Processes that wait for each other in each step have the same."""
+    own_secs: Number
+    """The part of it in which the main thread was in no collective operation that is known, by looks at its stack."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
     """Another process of the cluster at one moment, as the chief sees it. Times are wall-clock seconds since the epoch,
     by the chief's clock; None where unknown."""
@@ -86,3 +96,4 @@ class WorkerStatus:
     """Whether it waits for a save."""
     place: Place | None = None
     """Where it is, while it makes no progress."""
+    pace: Pace | None = None

@@ -25,7 +25,7 @@ from supervisor_core.base.errors import EventsError
 from supervisor_core.base.session_labels import MAX_LABELS, MAX_NAME_CHARS, MAX_VALUE_CHARS
 from supervisor_core.base.wire import delimited
 from supervisor_core.events.notice_record import NoticeRecord as NoticeRecord
-from supervisor_core.events.place import MAX_LOCATION_CHARS
+from supervisor_core.events.place import MAX_LOCATION_CHARS, Pace
 from supervisor_core.events.place import WorkerState as WorkerState
 from supervisor_core.events.place import WorkerStatus as WorkerStatus
 from supervisor_core.events.record_fields import Failure, Name, Number, Text, Whole, decode
@@ -247,6 +247,8 @@ class HeartbeatRecord:
     """Service threads; one that is absent is as in the last heartbeat that has it."""
     workers: tuple[WorkerStatus, ...] | None = None
     """Each other process of the cluster; None: unchanged since the last heartbeat with them."""
+    pace: Pace | None = None
+    """The chief's own; None without other processes, and where it is not known yet."""
     events_dropped: Whole = 0
     loss_finite: bool | None = None
     """Whether the watched loss is finite; None where none is watched, or none was read yet."""

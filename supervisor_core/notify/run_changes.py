@@ -36,6 +36,7 @@ _HOLDS: Mapping[str, str] = {
     "saves_failing": "save_hold_secs",
     "events_failing": "save_hold_secs",
     "worker_lost": "worker_hold_secs",
+    "straggler": "hold_secs",
     "checkpoint_overdue": "hold_secs",
     "disk_low": "hold_secs",
     "slow": "hold_secs",
@@ -44,7 +45,7 @@ _HOLDS: Mapping[str, str] = {
     "checkpoint_interval_far": "hold_secs",
 }
 """For how long a finding must hold before it is an event, as the `for` of its alert; at once where nothing is here."""
-DAILY = frozenset(("slow", "events_failing", "disk_low", "thread_down", "read_error"))
+DAILY = frozenset(("slow", "events_failing", "disk_low", "straggler", "thread_down", "read_error"))
 """Kinds whose begin no record dates: at most one event for each session, kind and day."""
 
 

@@ -72,6 +72,14 @@ def main_stack() -> tuple[str, ...]:
     return python_stacks().get(MAIN_THREAD, ())
 
 
+def running_main_stack() -> tuple[str, ...]:
+    """Return `main_stack` where `faulthandler` can tell it, and never walk the frames of a thread that may run."""
+    try:
+        return _dumped().get(threading.main_thread().ident or 0, ())
+    except (OSError, AttributeError):
+        return ()
+
+
 def _dumped() -> dict[int, tuple[str, ...]]:
     """Return the stacks by the threads' ids."""
     descriptor = os.memfd_create("stacks")

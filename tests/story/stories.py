@@ -267,6 +267,13 @@ def _worker_stalls(run: Path, now: float) -> GoesOn:
     return trains(session.train(1790))
 
 
+def _straggles(run: Path, now: float) -> GoesOn:
+    session = _cluster(run, now).train(1700)
+    for name, own_secs in (("worker:1", 0.02), ("worker:2", 0.09), ("worker:3", 0.03)):
+        session.worker(name, "running", pace={"step_secs": 0.1, "own_secs": own_secs})
+    return trains(session.train(90))
+
+
 def _worker_waits(run: Path, now: float) -> GoesOn:
     session = _cluster(run, now).train(1730).worker("worker:2", "waiting", waiting_for="ps:0")
     return trains(session.train(60).worker("worker:2", "running"))
@@ -452,6 +459,7 @@ STORIES: dict[str, Story] = {
     "lost a worker": Story(_worker_lost, ("warn worker_lost",), "worker:1 on worker-1 is lost"),
     "lost a rank": Story(_rank_failed, ("warn worker_lost",), "rank:1 on rank-1 has failed (KeyError: 1)"),
     "has a worker that stalls": Story(_worker_stalls, ("warn worker_stuck",), "worker:2"),
+    "has a worker that is slow": Story(_straggles, ("warn straggler",), "Worker 2 on worker-2 is slow"),
     "had a worker that waited": Story(_worker_waits, ()),
     "is a cluster that was lost": Story(_cluster_lost, ("page lost",)),
     "has a service that failed": Story(_thread_failed, ("warn thread_down",), "queue is closed"),

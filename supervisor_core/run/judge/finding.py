@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from supervisor_core.events.notice_record import Severity as Severity
-from supervisor_core.run.model.thresholds import Thresholds
+from supervisor_core.run.model.thresholds import LEAST_SHARE, Thresholds
 from supervisor_core.run.model.words import duration
 
 SEVERITIES: Mapping[Severity, str] = {"page": "critical", "warn": "warning", "info": "info"}
@@ -64,6 +64,10 @@ KINDS: Mapping[str, Kind] = {
         "another process of the cluster waits, or makes no progress, for "
         f"{duration(_LIMITS.worker_wait_secs)} in which the chief trains",
         "SupervisorWorkerStuck",
+    ),
+    "straggler": Kind(
+        "warn",
+        f"it trains in several processes, and one needs more than the others by more than {LEAST_SHARE:.0%} of a step",
     ),
     "checkpoint_damaged": Kind("warn", "the newest checkpoint is damaged, or in doubt"),
     "checkpoint_overdue": Kind(

@@ -9,12 +9,14 @@ from supervisor_core.base.log import command_line
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.process.stacks import location
 from supervisor_core.run.fold.notices import notice_text
+from supervisor_core.run.judge.cluster import name_of_chief
 from supervisor_core.run.judge.finding import SEVERITIES, Finding
 from supervisor_core.run.judge.finding_subject import Subject, facts, found
+from supervisor_core.run.judge.stragglers import Paced, Straggler, straggler
 from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.run import Session, WorkerHistory
-from supervisor_core.run.model.words import counted, duration, in_a_line, next_sentence, rate, sentence
+from supervisor_core.run.model.words import counted, duration, in_a_line, named, next_sentence, rate, sentence
 from supervisor_core.storage.directory import RENAMED
 
 SHOWN_NAMES = 3
@@ -266,6 +268,39 @@ def cluster(about: Subject) -> Iterator[Finding]:
             evidence=facts(None, workers=len(stuck), worker=stuck[0].name, host=stuck[0].host),
             command=about.inspect(),
         )
+    slow = straggler(_paced(last, here))
+    if slow is not None:
+        yield _straggles(slow, about)
+
+
+def _paced(chief: Session, others: list[WorkerHistory]) -> list[Paced]:
+    """Return the processes that train, with the pace of each, where that is known."""
+    training = [worker for worker in others if worker.state == "running"]
+    name = name_of_chief(worker.name for worker in training)
+    own = [] if chief.beat is None else [(name, chief.host, chief.beat.pace)]
+    known = [*own, *((worker.name, worker.host, worker.pace) for worker in training)]
+    return [Paced(name=who, host=host, pace=pace) for who, host, pace in known if pace is not None]
+
+
+def _straggles(slow: Straggler, about: Subject) -> Finding:
+    name, host = named([slow.paced.name]), slow.paced.host
+    where = "" if host is None else f" on {host}"
+    who = f"{name[0].upper()}{name[1:]}{where}"
+    step_secs = slow.paced.pace.step_secs
+    share = (slow.secs - slow.usual_secs) / step_secs
+    if slow.is_waited_for:
+        text = say("straggler/waited_for", who=who)
+        cost = f"About {share:.0%} of each step of {duration(step_secs)}."
+    else:
+        text = say("straggler", who=who, own=duration(slow.secs), usual=duration(slow.usual_secs))
+        cost = None
+    return found(
+        "straggler",
+        text,
+        cost=cost,
+        action="Compare that machine with the others: its load, clock speed, disks and network.",
+        evidence=facts(None, worker=slow.paced.name, host=host),
+    )
 
 
 def _named(sick: list[WorkerHistory], of: int) -> str:

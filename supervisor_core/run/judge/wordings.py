@@ -112,6 +112,8 @@ WORDINGS: Mapping[str, Wording] = {
     "slow": Wording(text="The training is slow: {recent} steps/s, {usual} before."),
     "worker_lost": Wording(text="{number} lost or failed: {which}."),
     "worker_stuck": Wording(text="{number} making no progress: {which}."),
+    "straggler": Wording(text="{who} is slow: {own} for a step, the others {usual}."),
+    "straggler/waited_for": Wording(text="{who} is slow: the other processes wait for it in each step."),
     "thread_down": Wording(text="{threads} failed or overdue: {which}."),
     "silent": Wording(
         text="Nothing was written for longer than {usual}, the most that is usual for this run: it hangs, has died, or "

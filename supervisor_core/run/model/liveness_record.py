@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from supervisor_core.base.json_records import Count, Integer, Moment, Name, Secs, Text
 from supervisor_core.events.notice_record import NoticeRecord
-from supervisor_core.events.place import Place
+from supervisor_core.events.place import Pace, Place
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     Record,
@@ -58,6 +58,8 @@ class LivenessRecord:
     """Whether it waits for a save, or may have to."""
     place: Place | None = None
     """Where it is, while it makes no progress."""
+    pace: Pace | None = None
+    """How long it takes for a step; None where that is not known yet."""
     notices: Annotated[tuple[NoticeRecord, ...], Meta(max_length=MAX_NOTICES)] = ()
     """What it said last; its chief records it. The chief's own are in its events."""
     page: str | None = None

@@ -19,6 +19,10 @@ KUBERNETES_RUN_LABELS = ("run", "namespace", "cluster")
 PUSH_SECS = 15.0
 """How often a training pushes its metrics, where it does. The rules do not count what is older than two pushes."""
 
+LEAST_SHARE = 0.25
+"""Of a step: what a process must need more than the others to be a straggler. The share measured in one minute is off
+by up to half of this by chance."""
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION = re.compile(r"(?:[0-9]+w)?(?:[0-9]+d)?(?:[0-9]+h)?(?:[0-9]+m(?!s))?(?:[0-9]+s)?(?:[0-9]+ms)?")
 

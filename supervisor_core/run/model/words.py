@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from supervisor_core.base.log import printable
+from supervisor_core.events.place import Pace
 
 UNKNOWN = "-"
 DAY_SECS = 86400.0
@@ -82,6 +83,16 @@ def rate(per_sec: float | None) -> str:
 def share(ratio: float | None) -> str:
     """Return a ratio as a percentage; "-" for None."""
     return UNKNOWN if ratio is None else f"{100 * ratio:.1f} %"
+
+
+def pace_text(pace: Pace | None) -> str:
+    """Return how long a process of several takes for a step, and the share in which it does not wait for the others.
+
+    Example:
+        >>> pace_text(Pace(step_secs=0.2, own_secs=0.05))
+        '0.2 s, 25%'
+    """
+    return UNKNOWN if pace is None else f"{duration(pace.step_secs)}, {pace.own_secs / (pace.step_secs or 1.0):.0%}"
 
 
 def devices_text(world_size: int | None, device_count: int | None, device_kind: str | None) -> str:

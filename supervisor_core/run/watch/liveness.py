@@ -183,4 +183,5 @@ def status_of(record: LivenessRecord, state: WorkerState, seen_at: float) -> Wor
         hang_timeout_secs=record.hang_timeout_secs,
         held=record.held,
         place=record.place,
+        pace=record.pace,
     )
