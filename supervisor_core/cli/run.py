@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from supervisor_core.base.errors import SupervisorError
-from supervisor_core.base.log import error_text, printable
+from supervisor_core.base.log import error_text
 from supervisor_core.base.options import STOP_TIMEOUT_SECS
 from supervisor_core.cli import Command, WrongInput, hints, require_system, seconds_option
 from supervisor_core.cli.logdirs import directories, empty
@@ -116,11 +116,12 @@ def run(logdir: str | None, never: tuple[int, ...], node: int | None, command: t
     """
     require_system("run", "linux")
     from supervisor_core.restarter.journal import LaunchJournal
-    from supervisor_core.restarter.launch import Display, RestarterOptions
+    from supervisor_core.restarter.launch import RestarterOptions, say
     from supervisor_core.restarter.logdir_view import LogdirView
     from supervisor_core.restarter.nodes import Follower
     from supervisor_core.restarter.policy import NEVER_STATUS, Limits
     from supervisor_core.restarter.restarter import Restarter
+    from supervisor_core.restarter.running import Node
 
     where = "--logdir"
     if logdir is None:
@@ -134,33 +135,16 @@ def run(logdir: str | None, never: tuple[int, ...], node: int | None, command: t
     if not command[0]:
         raise WrongInput("COMMAND is empty: ''; expected a program. If it came from a variable, that is not set.")
     node = _node(node, given["nodes"], os.environ)
-    configure_log()
+    configure_log(click.style("tb-supervisor", fg="cyan", bold=True) if sys.stderr.isatty() else None)
     notify = _notify(given, node)
     counts = {item.name: given.pop(item.name) for item in fields(Limits) if item.name in given}
     limits = Limits(**counts, never=(NEVER_STATUS, *never))
     options = RestarterOptions(logdir=logdir, command=command, limits=limits, notify=notify, **given)
-    display = Display()
-    if sys.stderr.isatty():
-
-        class TerminalDisplay(Display):
-            """Lines on a terminal."""
-
-            def line(self, text: str) -> None:
-                with suppress(OSError):  # a terminal that is gone does not end the training
-                    click.echo(f"{click.style('tb-supervisor', fg='cyan', bold=True)} {printable(text)}", err=True)
-
-            def waiting(self, text: str, secs: float) -> None:
-                self.line(f"{text} in {secs:.0f} s (Ctrl-C ends it)")
-
-        display = TerminalDisplay()
     if (warning := _outer_restarter(os.environ)) is not None:
-        display.line(f"warning: {warning}")
+        say(f"warning: {warning}")
     try:
-        view = LogdirView(logdir)
-        if node:
-            end = Follower(options, view, node, display=display).run()
-        else:
-            end = Restarter(options, view, display=display, journal=LaunchJournal(command)).run()
+        own = Node(options, LogdirView(logdir))
+        end = Follower(own, node).run() if node else Restarter(own, LaunchJournal(command)).run()
     except SupervisorError as error:
         raise WrongInput(str(error)) from error
     except OSError as error:

@@ -48,13 +48,16 @@ class _ErrorStream(logging.StreamHandler):  # type: ignore[type-arg]  # Python 3
         super().emit(record)
 
 
-def configure_log() -> None:
+def configure_log(name: str | None = None) -> None:
     """Log to standard error: this project from information on, everything else from warnings on.
 
     Clients of object stores log each request.
+
+    Args:
+        name: what stands before each line instead of its time and level.
     """
     handler = _ErrorStream()
-    handler.setFormatter(_PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_PlainFormatter(f"{name or '%(asctime)s %(levelname)s'} %(message)s"))
     logging.basicConfig(handlers=[handler])
     logging.getLogger().setLevel(logging.WARNING)
     logging.getLogger("supervisor_core").setLevel(logging.INFO)

@@ -23,7 +23,6 @@ from supervisor_core.process.progress_page import PageReading, pages_in
 from supervisor_core.process.runtime_directory import private_directories
 from supervisor_core.process.stacks import Activity, whereabouts
 from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS
-from supervisor_core.run.judge.wordings import WORDINGS
 
 STARTING_SECS = HANG_TIMEOUT_SECS["starting"]
 """What a program without a progress page has until its first event."""
@@ -133,28 +132,12 @@ class HangWatch:
     def __post_init__(self) -> None:
         self._ours: dict[str, bool] = {}
         self._silences: dict[str, _Silence] = {}
-        self._unwritten: dict[str, tuple[bool, bool]] = {}
         self._records = _Silence()
         self._events: EventsSeen | None = None
         self.readings: dict[str, PageReading] = {}
         """The newest reading of each session of this launch, by its id."""
         self.alive_at_boot: dict[str, float] = {}
         """When the process of each was last seen to run, by `supervisor_core.base.clock.boot_secs`."""
-
-    def write_changes(self) -> list[str]:
-        """Return what has changed since the last call in what the program can write: what a launch does, in words."""
-        found = []
-        for page in self.readings.values():
-            in_a_row = page.save_failures_in_a_row or 0
-            saves_failed, events_failed = self._unwritten.get(page.session, (False, False))
-            self._unwritten[page.session] = in_a_row > 1, page.events_fail
-            if (in_a_row > 1) is not saves_failed:
-                saves, why = WORDINGS["saves_failing"], page.save_error
-                found.append(saves.again if saves_failed else saves.launch.format(count=in_a_row, why=why))
-            if page.events_fail is not events_failed:
-                events, why = WORDINGS["events_failing"], page.events_error
-                found.append(events.again if events_failed else events.launch.format(why=why))
-        return found
 
     @property
     def step(self) -> int | None:

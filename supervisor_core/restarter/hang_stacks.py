@@ -1,5 +1,5 @@
 """`hang_stacks`: the stacks of a program that hangs, taken from outside, in a file that its launch record names.
-`HangReport`: the two looks at a hang, and its end, as records of a stall."""
+`HangAlarm`: the two looks at a hang, and its end, as records of a stall."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -30,22 +30,12 @@ MOST_PROCESSES = 8
 """How many processes of a launch are asked for their stacks, until one has some."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TakenStacks:
-    """The stacks of a program that hangs."""
-
-    path: str | None = None
-    """The file with them; None if there are none."""
-    problem: str | None = None
-    """Why py-spy could not read them, and what to do."""
-
-
 def hang_stacks(
     hang: Hang,
     read: Callable[[int], OutsideStacks] = lambda pid: outside_stacks(pid, timeout_secs=TIMEOUT_SECS),
     processes: Callable[[Hang], Sequence[int]] | None = None,
-) -> TakenStacks:
-    """Return the stacks of a program that hangs.
+) -> tuple[str | None, str | None]:
+    """Return the file with the stacks of a program that hangs; and why py-spy could not read them, and what to do.
 
     Those that py-spy can read are added to the file in memory that the program's session writes itself, or to one that
     is made for it. Otherwise it has what the session wrote.
@@ -62,10 +52,10 @@ def hang_stacks(
             with suppress(OSError):
                 path = Path(hang.stacks) if hang.stacks is not None else private_directory() / f"pid-{pid}.stacks"
                 _append(path, pid, look_text(_title(hang, seen), time.time(), seen.stacks))
-                return TakenStacks(path=str(path))
+                return str(path), None
         problem = problem or seen.problem
     reading = None if hang.stacks is None else read_stacks(Path(hang.stacks))
-    return TakenStacks(path=hang.stacks if reading is not None and reading.looks else None, problem=problem)
+    return hang.stacks if reading is not None and reading.looks else None, problem
 
 
 def suspects(hang: Hang) -> tuple[int, ...]:
@@ -181,47 +171,51 @@ def runnable_secs(pid: int, root: str = "/proc") -> float | None:
     return None
 
 
-class HangReport:
-    """One hang after the other of a launch.
+class HangAlarm:
+    """What is seen of one hang of a launch after the other, and recorded of it.
 
     Args:
         ran: see `runnable_secs`; replaced in tests.
     """
 
     def __init__(self, ran: Callable[[int], float | None] = runnable_secs) -> None:
+        self.acted: Hang | None = None
+        """The hang for which the program was stopped."""
+        self.stacks: KeptStacks | None = None
+        """The newest."""
+        self.seen_at: float | None = None
+        """Monotonic time of the first look; None without a hang."""
+        self.is_confirmed = False
+        """Whether there was a second look."""
         self._ran = ran
         self._first: StallRecord | None = None
         self._looked: tuple[int, float, float | None] | None = None
         """Of the first look: process, monotonic time, `runnable_secs`."""
 
-    def begins(self, hang: Hang, kept: KeptStacks | None) -> StallRecord:
-        """Return the record of a hang that begins.
-
-        Args:
-            hang: the hang.
-            kept: its stacks; None without any.
-        """
-        pid = None if kept is None else kept.pid
+    def begins(self, hang: Hang) -> StallRecord:
+        """Return the record of a hang that begins."""
+        pid = None if self.stacks is None else self.stacks.pid
         self._looked = None if pid is None else (pid, time.monotonic(), self._ran(pid))
-        self._first = self._record(hang, kept, "begin")
+        self._first = self._record(hang, "begin")
         return self._first
 
-    def lasts(self, hang: Hang, kept: KeptStacks | None) -> StallRecord:
+    def lasts(self, hang: Hang) -> StallRecord:
         """Return the record of the second look at a hang, with what its main thread did since the first."""
         first: Stacks = {} if self._first is None else self._first.stacks
-        record = self._record(hang, kept, "lasts")
+        record = self._record(hang, "lasts")
         if MAIN_THREAD not in first or MAIN_THREAD not in record.stacks:
             return record
         same = first[MAIN_THREAD] == record.stacks[MAIN_THREAD]
-        return replace(record, same_frames=same, activity=self._activity(kept))
+        return replace(record, same_frames=same, activity=self._activity())
 
     def ends(self) -> StallRecord | None:
         """Return the record of the end of the hang; None if none has begun."""
         first, self._first = self._first, None
+        self.seen_at, self.is_confirmed = None, False
         return None if first is None else replace(first, state="end", stacks={})
 
-    def _activity(self, kept: KeptStacks | None) -> Activity | None:
-        if self._looked is None or kept is None or kept.pid != self._looked[0]:
+    def _activity(self) -> Activity | None:
+        if self._looked is None or self.stacks is None or self.stacks.pid != self._looked[0]:
             return None
         pid, looked_at, before = self._looked
         now, secs = self._ran(pid), time.monotonic() - looked_at
@@ -230,7 +224,8 @@ class HangReport:
         share = (now - before) / secs
         return "busy" if share >= BUSY_SHARE else "waits" if share <= WAITING_SHARE else None
 
-    def _record(self, hang: Hang, kept: KeptStacks | None, state: Literal["begin", "lasts"]) -> StallRecord:
+    def _record(self, hang: Hang, state: Literal["begin", "lasts"]) -> StallRecord:
+        kept = self.stacks
         return StallRecord(
             session=hang.session or "",
             state=state,

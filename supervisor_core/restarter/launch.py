@@ -1,4 +1,4 @@
-"""`RestarterOptions`: what the command line says. `LaunchFacts`: what is known of one launch; `Display` shows it, and
+"""`RestarterOptions`: what the command line says. `LaunchFacts`: what is known of one launch; `say` shows it, and
 `supervisor_core.restarter.journal` records it."""
 
 from __future__ import annotations
@@ -41,15 +41,9 @@ class RestarterOptions:
     """Where messages are sent; None: nowhere."""
 
 
-class Display:
-    """Shows what the restarter does: lines in the log, with their time."""
-
-    def line(self, text: str) -> None:
-        """Show what has happened, in one line."""
-        logging.getLogger("supervisor_core").info("%s", text)
-
-    def waiting(self, text: str, secs: float) -> None:
-        """Show for how long the next launch is waited for. A log has no lines for what has not happened yet."""
+def say(text: str) -> None:
+    """Show what has happened, in one line of the log."""
+    logging.getLogger("supervisor_core").info("%s", text)
 
 
 @dataclass(frozen=True)

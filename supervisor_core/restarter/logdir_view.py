@@ -1,8 +1,7 @@
 """What a restarter reads from a logdir, and keeps in it: all in one thread of its own, since a logdir may hang.
 
-`LogdirView.read_position` says how far the run is. ``<logdir>/.supervisor.restarts`` holds one JSON object: ``"v": 1``,
-the `RestartState` as ``state``, and as ``launch`` the one under way, so that the next restarter knows of a launch whose
-restarter died with it; null between launches. It is replaced as a whole.
+`LogdirView.read_position` says how far the run is. ``<logdir>/.supervisor.restarts`` holds one JSON object, ``"v": 2``
+and the `RestartState` as ``state``, which is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -26,7 +24,7 @@ from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
 from supervisor_core.checkpoint.manifest import NAME as MANIFEST
 from supervisor_core.checkpoint.recovery import Kind, newest_usable
 from supervisor_core.checkpoint.search import find_stores
-from supervisor_core.events.record_fields import Number, read_strictly
+from supervisor_core.events.record_fields import read_strictly
 from supervisor_core.restarter.hang import EventsSeen
 from supervisor_core.restarter.policy import RestartState
 from supervisor_core.run.fold.file_fold import RESTARTER_SUFFIX
@@ -38,7 +36,7 @@ from supervisor_core.storage.local import filesystem_for, local_path
 from supervisor_core.storage.lock_file import LockedError, LockFile
 
 STATE_NAME = ".supervisor.restarts"
-VERSION = 1
+VERSION = 2
 MOST_KEPT = 1000
 """How many of the newest failures, and of the newest restarts, are read from the disk."""
 MAX_VERIFIED = 1000
@@ -100,17 +98,6 @@ class LogdirThread:
     def _run(self) -> None:
         while True:
             self._calls.get()()
-
-
-@dataclass(frozen=True, kw_only=True)
-class OpenLaunch:
-    """A launch under way, as it is kept on disk."""
-
-    started_at: Number
-    host: str
-    boot: str | None
-    pid: int
-    """Of the restarter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,19 +167,19 @@ class LogdirView:
             _LOG.warning("%s has no file locks (%s): a second restarter is not kept out", self.logdir, flaw.strerror)
         return None
 
-    def read_state(self) -> tuple[RestartState | None, OpenLaunch | None]:
-        """Return what is on disk; None for each that is not there."""
+    def read_state(self) -> RestartState | None:
+        """Return what is on disk; None without it."""
         try:
             return decode_state(self._filesystem.read(self.state_path))
         except FileNotFoundError:
-            return None, None
+            return None
         except ValueError as error:
             _LOG.warning("%s is not used, so the counts begin again: %s", self.state_path, error)
-            return None, None
+            return None
 
-    def write_state(self, state: RestartState, launch: OpenLaunch | None) -> None:
+    def write_state(self, state: RestartState) -> None:
         """Replace what is on disk."""
-        self._filesystem.replace(self.state_path, encode_state(state, launch))
+        self._filesystem.replace(self.state_path, encode_state(state))
 
     def read_beside(self, suffix: str) -> bytes | None:
         """Return the content of a file whose name is that of the state and a suffix; None without one."""
@@ -283,18 +270,13 @@ def _program_records(watched: WatchedRun) -> int:
     return sum(file.records for file in watched.files if not file.path.endswith(RESTARTER_SUFFIX))
 
 
-def encode_state(state: RestartState, launch: OpenLaunch | None) -> bytes:
+def encode_state(state: RestartState) -> bytes:
     """Return what is kept on disk between restarters."""
     failures = [{"type": item.type, "where": item.where, "step": item.step} for item in state.failures]
-    kept = {
-        "v": VERSION,
-        "state": {**asdict(state), "failures": failures},
-        "launch": None if launch is None else asdict(launch),
-    }
-    return json.dumps(kept, indent=1).encode() + b"\n"
+    return json.dumps({"v": VERSION, "state": {**asdict(state), "failures": failures}}, indent=1).encode() + b"\n"
 
 
-def decode_state(data: bytes) -> tuple[RestartState, OpenLaunch | None]:
+def decode_state(data: bytes) -> RestartState:
     """Return what `encode_state` has written, or another version of it.
 
     Raises:
@@ -308,7 +290,4 @@ def decode_state(data: bytes) -> tuple[RestartState, OpenLaunch | None]:
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     failures = tuple(replace(item, rank=None) for item in state.failures[-MOST_KEPT:])
-    state = replace(state, failures=failures, counted_at=state.counted_at[-MOST_KEPT:])
-    with suppress(ValueError):
-        return state, read_strictly(OpenLaunch, values.get("launch"))
-    return state, None
+    return replace(state, failures=failures, counted_at=state.counted_at[-MOST_KEPT:])

@@ -13,23 +13,19 @@ import json
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, TypeVar
 
 from supervisor_core.events.record_fields import MAX_TEXT, Name, Whole, read_strictly
 from supervisor_core.restarter.failure import cause_of, failure_of, has_lost_another
-from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions, describe
-from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
+from supervisor_core.restarter.launch import LaunchFacts, describe, say
 from supervisor_core.restarter.policy import IN_USE_STATUS, Cause, ChildEnd, Failure, RestartState, decide
 from supervisor_core.restarter.running import (
     ALONE_SECS,
     SPARE_SECS,
     Latest,
-    ReceivedSignals,
+    Node,
     RunningLaunch,
-    prepare,
 )
 
 VERSION = 1
@@ -124,23 +120,13 @@ def decisive(facts: LaunchFacts, reports: Mapping[int, NodeReport | None], *, wa
 
 
 class Head:
-    """See the module's docstring.
+    """See the module's docstring."""
 
-    Args:
-        nodes: how many there are, this one included.
-        view: the logdir.
-        logdir: reads and writes it.
-        display: shows which nodes are waited for.
-        signals: those of this process.
-    """
-
-    def __init__(
-        self, nodes: int, view: LogdirView, logdir: LogdirThread, display: Display, signals: ReceivedSignals
-    ) -> None:
-        self._nodes, self._others = nodes, range(1, nodes)
-        self._view, self._logdir, self._display, self._signals = view, logdir, display, signals
+    def __init__(self, node: Node) -> None:
+        self._nodes, self._others = node.options.nodes, range(1, node.options.nodes)
+        self._view, self._logdir, self._signals = node.view, node.logdir, node.signals
         self._call = NodeCall(job=uuid.uuid4().hex)
-        self._latest: Latest[dict[int, NodeReport]] = Latest(logdir, self._read)
+        self._latest: Latest[dict[int, NodeReport]] = Latest(self._logdir, self._read)
         self._ids: dict[int, str] = {}
         self._was_first = True
 
@@ -159,14 +145,14 @@ class Head:
             if not is_named and time.monotonic() - since > QUIET_SECS:
                 is_named = True
                 names = ", ".join(map(str, missing))
-                self._display.line(f"launch {launch} waits for node {names} of {self._nodes} (0 to {self._nodes - 1})")
+                say(f"launch {launch} waits for node {names} of {self._nodes} (0 to {self._nodes - 1})")
             if self._signals.wait_for_stop(POLL_SECS):
                 return False
             is_told = is_told or self._tell(self._call)
 
     def ended_elsewhere(self) -> str | None:
         """Return on which node the program has ended before it has ended here, in words; None while it runs on all."""
-        for node, report in (self._latest.get() or {}).items():
+        for node, report in (self._latest.get() or {} if self._others else {}).items():
             if report.restarter != self._ids.get(node):
                 self._was_first = False
                 return f"node {node} has a new restarter"
@@ -214,7 +200,7 @@ class Head:
             if not left:
                 return
             if time.monotonic() > until or self._signals.wait_for_stop(POLL_SECS):
-                self._display.line(f"node {', '.join(map(str, left))} did not say that it has ended")
+                say(f"node {', '.join(map(str, left))} did not say that it has ended")
                 return
 
     def _answer(self, found: Mapping[int, NodeReport], node: int) -> str:
@@ -226,7 +212,7 @@ class Head:
         return node in found and (found[node].state, found[node].job) == ("gone", self._call.job)
 
     def _look(self) -> dict[int, NodeReport]:
-        return self._logdir.do(self._read, ANSWER_SECS) or {}
+        return self._logdir.do(self._read, ANSWER_SECS) or {} if self._others else {}
 
     def _read(self) -> dict[int, NodeReport]:
         found = {}
@@ -241,8 +227,10 @@ class Head:
         return found
 
     def _tell(self, call: NodeCall) -> bool:
-        """Write a call; return whether that went well."""
+        """Write a call, if there are other nodes; return whether that went well."""
         self._call, data = call, encode(call)
+        if not self._others:
+            return True
         return self._logdir.do(lambda: self._view.write_beside(CALL_SUFFIX, data), ANSWER_SECS) is not None
 
 
@@ -252,18 +240,12 @@ class Follower:
     starts the program with the other nodes, and reports how it ended here. A hang is reported with its stacks; node 0
     ends it, since a rank that hangs holds up all."""
 
-    options: RestarterOptions
-    """What the command line says."""
-    view: LogdirView
-    """The logdir that all nodes share."""
-    node: int
-    """This one's number."""
-    _: KW_ONLY
-    display: Display
+    node: Node
+    number: int
+    """Of this node, from 1."""
 
     def __post_init__(self) -> None:
-        self._logdir = LogdirThread()
-        self._signals = ReceivedSignals()
+        self._view, self._logdir, self._signals = self.node.view, self.node.logdir, self.node.signals
         self._report = NodeReport(restarter=uuid.uuid4().hex)
         self._is_told = False
         """Whether the report is on the disk."""
@@ -275,12 +257,10 @@ class Follower:
         Returns:
             The status to end with, or minus the signal to end by, as `subprocess` has it.
         """
-        pages_in = prepare(self.display, self._signals)
-        suffix = node_suffix(self.node)
-        if (other := self._logdir.do(partial(self.view.take, f"{suffix}.lock"), ANSWER_SECS)) is not None:
-            self.display.line(f"node {self.node} of {self.view.logdir} is in use by another tb-supervisor run: {other}")
+        if (other := self.node.prepare(f"{node_suffix(self.number)}.lock")) is not None:
+            say(f"node {self.number} of {self._view.logdir} is in use by another tb-supervisor run: {other}")
             return IN_USE_STATUS
-        self.display.line(f"node {self.node} of {self.options.nodes} waits for node 0, which decides")
+        say(f"node {self.number} of {self.node.options.nodes} waits for node 0, which decides")
         while True:
             call = self._logdir.do(self._read, ANSWER_SECS)
             answer = self._answer(call)
@@ -288,10 +268,10 @@ class Follower:
                 self._tell(answer or self._report)
             if call is not None and self._is_meant(call):
                 if call.state == "ends":
-                    self.display.line(f"node 0 has ended the job: status {call.status}")
+                    say(f"node 0 has ended the job: status {call.status}")
                     return min(call.status, MOST_STATUS)
                 if call.state == "runs" and self._is_for(call) and self._report.state == "ready":
-                    facts = self._launch(call, pages_in)
+                    facts = self._launch(call)
                     if self._signals.stop_signal is not None:
                         return self._end_of_stopped(facts)
             if self._signals.wait_for_stop(POLL_SECS):
@@ -314,19 +294,13 @@ class Follower:
             return NodeReport(restarter=self._report.restarter, job=call.job, launch=call.launch, state="ready")
         return None
 
-    def _launch(self, call: NodeCall, pages_in: Path | None) -> LaunchFacts:
+    def _launch(self, call: NodeCall) -> LaunchFacts:
         """Start the program; return when all of it has ended here, and that is reported."""
         self._latest = Latest(self._logdir, self._read)  # the old one may show an earlier launch
-        facts = LaunchFacts(attempt=call.launch, started_at=time.time(), directory=self.view.logdir)
+        facts = LaunchFacts(attempt=call.launch, started_at=time.time(), directory=self._view.logdir)
         running = RunningLaunch(
-            replace(self.options, hang_action="observe"),
+            replace(self.node, options=replace(self.node.options, hang_action="observe")),
             facts,
-            before=None,
-            view=self.view,
-            logdir=self._logdir,
-            display=self.display,
-            signals=self._signals,
-            pages_in=pages_in,
             ended_elsewhere=self._ended_elsewhere,
             why_observe="node 0 ends it",
         )
@@ -335,8 +309,8 @@ class Follower:
         if end.exit_code != 0:
             facts.failure = failure_of(end.stderr, end.signal, facts.step)
         is_stopped = self._signals.stop_signal is not None
-        facts.cause = cause_of(facts, asked_to_stop=is_stopped, is_hung=False, never=self.options.limits.never)
-        self.display.line(f"launch {facts.attempt} has ended on node {self.node}: {describe(facts)}")
+        facts.cause = cause_of(facts, asked_to_stop=is_stopped, is_hung=False, never=self.node.options.limits.never)
+        say(f"launch {facts.attempt} has ended on node {self.number}: {describe(facts)}")
         self._tell(
             replace(
                 self._report,
@@ -355,11 +329,11 @@ class Follower:
 
     def _begun(self, facts: LaunchFacts) -> None:
         self._tell(replace(self._report, state="runs"))
-        self.display.line(f"launch {facts.attempt} started: process {facts.pid}")
+        say(f"launch {facts.attempt} started: process {facts.pid}")
 
     def _end_of_stopped(self, facts: LaunchFacts) -> int:
         """Return the status after a stop signal: the program's own, or minus the signal."""
-        _, decision = decide(RestartState(), facts, self.options.limits, chance=0.0)
+        _, decision = decide(RestartState(), facts, self.node.options.limits, chance=0.0)
         assert self._signals.stop_signal is not None
         return decision.status if decision.signal is None else -self._signals.stop_signal
 
@@ -371,11 +345,11 @@ class Follower:
         return "the launch is over on node 0"
 
     def _read(self) -> NodeCall | None:
-        data = self.view.read_beside(CALL_SUFFIX)
+        data = self._view.read_beside(CALL_SUFFIX)
         return None if data is None else decode(NodeCall, data)
 
     def _tell(self, report: NodeReport) -> None:
         """Write a report, or note that it is to be written."""
         self._report, data = report, encode(report)
-        written = self._logdir.do(lambda: self.view.write_beside(node_suffix(self.node), data), ANSWER_SECS)
+        written = self._logdir.do(lambda: self._view.write_beside(node_suffix(self.number), data), ANSWER_SECS)
         self._is_told = written is not None

@@ -173,6 +173,11 @@ class RestartState:
     """The newest identical failures since the last progress."""
     counted_at: tuple[Number, ...] = ()
     """Wall times of counted restarts since the last progress, within the last hour."""
+    launched_at: Number | None = None
+    """When the launch under way began; None between launches. The next restarter knows by it of a launch whose
+    restarter died with it."""
+    boot: Text | None = None
+    """Of the machine that it began on."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,11 +13,11 @@ import socket
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, boot_secs
 from supervisor_core.base.log import error_text
@@ -25,22 +25,24 @@ from supervisor_core.base.options import HANG_TIMEOUT_SECS
 from supervisor_core.engine.timeouts import HANG_TIMEOUT_VARIABLE, STOP_TIMEOUT_VARIABLE
 from supervisor_core.events.telemetry import StallRecord
 from supervisor_core.notify.secret import without_secrets
+from supervisor_core.process.identity import is_running
 from supervisor_core.process.outside import TRACER_VARIABLE
+from supervisor_core.process.progress_page import PageReading
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.process.runtime_directory import private_directory
 from supervisor_core.process.stacks import MAIN_THREAD
 from supervisor_core.restarter.child import Child, LeftBehind, reap_others
 from supervisor_core.restarter.failure import is_sigterm, signal_name
 from supervisor_core.restarter.hang import Hang, HangWatch, pages_here
-from supervisor_core.restarter.hang_stacks import HangReport, KeptStacks, TakenStacks, hang_stacks
+from supervisor_core.restarter.hang_stacks import HangAlarm, KeptStacks, hang_stacks
 from supervisor_core.restarter.keeper import LINGER_SECS
-from supervisor_core.restarter.launch import Death, Display, LaunchFacts, RestarterOptions
-from supervisor_core.restarter.left_behind import BackgroundJob, names_of_left
+from supervisor_core.restarter.launch import Death, LaunchFacts, RestarterOptions, say
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView, RunPosition
 from supervisor_core.restarter.policy import ChildEnd
-from supervisor_core.restarter.processes import become_subreaper
+from supervisor_core.restarter.processes import become_subreaper, descendants
 from supervisor_core.run.fold.watched_launch import SEEN_EVERY_SECS
 from supervisor_core.run.judge.wordings import WORDINGS
+from supervisor_core.run.model.words import counted
 from supervisor_core.run.watch.live import death_of
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -60,8 +62,15 @@ FOLLOW_SECS = 10.0
 grow."""
 ALONE_SECS = 10.0
 """Seconds a program has to exit after its peers on another node did."""
+READ_SECS = 10.0
+"""How long the restart waits for the logdir to say how far the run is."""
 WRITE_SECS = 1.0
 """How long is waited for a file to be written into the logdir."""
+
+ANSWER_TICKS = 10
+"""For how many seconds the logdir may say whether there was a training."""
+MOST_NAMED = 5
+"""How many processes a line names."""
 
 _T = TypeVar("_T")
 
@@ -118,20 +127,37 @@ class ReceivedSignals:
         self._received.append(signum)
 
 
-def prepare(display: Display, signals: ReceivedSignals) -> Path | None:
-    """Become the parent of orphans, and install the handlers of signals. Return the directory for progress pages; say
-    aloud if it is missing, or another one than was asked for."""
-    become_subreaper()
-    signals.install()
+@dataclass(eq=False)
+class Node:
+    """What the restarter of a node has."""
 
-    def warn(what: str, error: OSError) -> None:
-        display.line(f"warning: {what}: {error_text(error)}")
+    options: RestarterOptions
+    """What the command line says."""
+    view: LogdirView
+    """The logdir, which all nodes share."""
+    logdir: LogdirThread = field(default_factory=LogdirThread)
+    """Reads and writes it."""
+    signals: ReceivedSignals = field(default_factory=ReceivedSignals)
+    """Those of this process."""
+    pages_in: Path | None = None
+    """Where the program's progress pages are; `prepare` finds it."""
 
-    try:
-        return private_directory(partial(warn, f"{RUNTIME_DIRECTORY_VARIABLE} is not used for progress pages"))
-    except OSError as error:
-        warn("no directory for progress pages: a hang of the program is not seen", error)
-        return None
+    def prepare(self, lock_suffix: str = ".lock") -> str | None:
+        """Become the parent of orphans, install the handlers of signals, find the directory for progress pages, and
+        lock out other restarters; return who has locked the logdir, or None."""
+        become_subreaper()
+        self.signals.install()
+
+        def warn(what: str, error: OSError) -> None:
+            say(f"warning: {what}: {error_text(error)}")
+
+        try:
+            self.pages_in = private_directory(
+                partial(warn, f"{RUNTIME_DIRECTORY_VARIABLE} is not used for progress pages")
+            )
+        except OSError as error:
+            warn("no directory for progress pages: a hang of the program is not seen", error)
+        return self.logdir.do(lambda: self.view.take(lock_suffix), READ_SECS)
 
 
 class Latest(Generic[_T]):
@@ -168,20 +194,11 @@ class Latest(Generic[_T]):
 class RunningLaunch:
     """See the module's docstring."""
 
-    options: RestarterOptions
-    """What the command line says."""
+    node: Node
     facts: LaunchFacts
     """The launch; `run` fills in what it finds."""
-    before: RunPosition | None
+    before: RunPosition | None = None
     """How far the run is before it; None where unknown."""
-    view: LogdirView
-    logdir: LogdirThread
-    """Reads and writes it."""
-    display: Display
-    signals: ReceivedSignals
-    """Those of this process."""
-    pages_in: Path | None = None
-    """Where the program's progress pages are; see `prepare`."""
     record: Callable[[float | None, StallRecord | None], object] = lambda timeout_secs, stall: None
     """Records that the launch runs: how long its events files may stay as they are, and what is seen of its hang."""
     patience: float = 1.0
@@ -190,17 +207,17 @@ class RunningLaunch:
     """Returns where the program of this launch has ended, in a job of several nodes; None while it runs on all."""
     why_observe: str = "--hang-action observe"
     """Why a hang is only reported, where that is so."""
-    stacks_of: Callable[[Hang], TakenStacks] = hang_stacks
-    """Returns the stacks of a program that hangs."""
+    stacks_of: Callable[[Hang], tuple[str | None, str | None]] = hang_stacks
 
     def __post_init__(self) -> None:
-        self._alarm = _Alarm()
+        self._options, self._view, self._logdir = self.node.options, self.node.view, self.node.logdir
+        self._alarm = HangAlarm()
         self._recorded_at = -math.inf
         self._stops = 0
         self._stopped_at = 0.0
         self._kill_at: float | None = None
         self._given_secs = 0.0
-        self._job = BackgroundJob(self.facts.started_at, self.before, self.view, self.logdir)
+        self._job = BackgroundJob(self.facts.started_at, self.before, self._view, self._logdir)
         self._is_ending_rest = False
         """Whether all that is left is being ended, and nothing else is to be done about it."""
         self._is_loss_said = self._is_nothing_said = False
@@ -220,7 +237,7 @@ class RunningLaunch:
         """
         facts = self.facts
         try:
-            child = Child(self.options.command, self._environment(), spared)
+            child = Child(self._options.command, self._environment(), spared)
         except FileNotFoundError:
             raise
         except OSError as error:  # no more processes, no memory: counted, and tried again
@@ -228,11 +245,11 @@ class RunningLaunch:
             facts.end = ChildEnd(exit_code=1, stderr=f"The keeper could not be started: {error_text(error)}")
             return
         watch: HangWatch | None = None
-        follow_secs = min(FOLLOW_SECS, (self.options.hang_timeout_secs or math.inf) / 4)
-        events = Latest(self.logdir, self.view.follow, follow_secs)
+        follow_secs = min(FOLLOW_SECS, (self._options.hang_timeout_secs or math.inf) / 4)
+        events = Latest(self._logdir, self._view.follow, follow_secs)
         poll = select.poll()
         poll.register(child, select.POLLIN)
-        poll.register(self.signals, select.POLLIN)
+        poll.register(self.node.signals, select.POLLIN)
         end: ChildEnd | None = None
         ticked_at = time.monotonic()
         while end is None:
@@ -243,11 +260,11 @@ class RunningLaunch:
                 facts.pid = child.leader
                 watch = HangWatch(
                     child.leader,
-                    self.options.hang_timeout_secs,
+                    self._options.hang_timeout_secs,
                     self.patience,
                     records_before=None if self.before is None else self.before.records,
                     root=child.keeper_pid,
-                    pages=partial(pages_here, *([] if self.pages_in is None else [self.pages_in])),
+                    pages=partial(pages_here, *([] if self.node.pages_in is None else [self.node.pages_in])),
                 )
                 begun()
             self._pass_signals_on(child)
@@ -263,15 +280,13 @@ class RunningLaunch:
                 self._check_pages(watch)
                 self._check_sight(watch)
                 self._check_others(child)
-                for text in watch.write_changes():
-                    self.display.line(f"launch {facts.attempt} {text}")
             if child.left is not None:
                 self._judge_left(child, child.left, watch, is_tick=is_tick)
         facts.ended_at, facts.end = time.time(), end if watch is None else self._as_watched(child, end, watch)
         facts.hang, facts.kept_stacks = self._alarm.acted, self._alarm.stacks
 
     def _environment(self) -> dict[str, str]:
-        options, pages_in = self.options, self.pages_in
+        options, pages_in = self._options, self.node.pages_in
         return {
             **without_secrets(),  # without the URLs of services: the program sends no messages
             **({} if pages_in is None else {RUNTIME_DIRECTORY_VARIABLE: str(pages_in)}),
@@ -311,36 +326,34 @@ class RunningLaunch:
         """Take the stacks of a program that hangs, twice; if it still hangs then, end it."""
         alarm, attempt = self._alarm, self.facts.attempt
         is_ending = self._kill_at is not None or self._is_ending_rest
-        if is_ending or self.signals.stop_signal is not None or alarm.acted is not None:
+        if is_ending or self.node.signals.stop_signal is not None or alarm.acted is not None:
             return
         if hang is None:
-            if alarm.seen_at is not None:
-                self.display.line(f"launch {attempt} {WORDINGS['stalled'].again}")
-            if (ended := alarm.report.ends()) is not None:
+            if (ended := alarm.ends()) is not None:
+                say(f"launch {attempt} {WORDINGS['stalled'].again}")
                 self.record(None, ended)
-            alarm.clear()
             return
         now = time.monotonic()
         if alarm.seen_at is None:
             alarm.seen_at = now
             hang = self._take_stacks(hang)
-            self.display.line(f"launch {attempt} may hang: {hang.text}")
-            self.record(None, alarm.report.begins(hang, alarm.stacks))
+            say(f"launch {attempt} may hang: {hang.text}")
+            self.record(None, alarm.begins(hang))
         elif hang.secs >= (limit_secs := self._act_after_secs(hang)) and not alarm.is_confirmed:
             if now - alarm.seen_at < min(CONFIRM_SECS, 2 * hang.hang_timeout_secs):
                 return
             alarm.is_confirmed = True
             hang = self._take_stacks(hang)
-            self.record(None, seen := alarm.report.lasts(hang, alarm.stacks))
+            self.record(None, seen := alarm.lasts(hang))
             hang = replace(hang, activity=hang.activity or seen.activity)
             shown = "" if alarm.stacks is None else f"; stacks: {alarm.stacks.text}"
-            if self.options.hang_action == "observe":
-                self.display.line(f"launch {attempt} hangs: {hang.text}; not stopped ({self.why_observe}){shown}")
+            if self._options.hang_action == "observe":
+                say(f"launch {attempt} hangs: {hang.text}; not stopped ({self.why_observe}){shown}")
                 return
             limit = f"stopping it after {limit_secs:g} s"
             longer = "" if hang.phase is None else 'phase("evaluating"), or '
             advice = f"what takes longer needs {longer}a longer hang timeout"
-            self.display.line(f"launch {attempt} hangs: {hang.text}; {limit} ({advice}){shown}")
+            say(f"launch {attempt} hangs: {hang.text}; {limit} ({advice}){shown}")
             alarm.acted = hang
             self._stop_in_time(child, signal.SIGTERM)
 
@@ -348,7 +361,7 @@ class RunningLaunch:
         """Say once that the pages are gone: a system's own directory in memory may go with the user's last login."""
         if (page := watch.lost_page) is not None and not self._is_loss_said:
             self._is_loss_said = True
-            self.display.line(
+            say(
                 f"{page.path.parent} was removed, with the progress page of process {page.pid}: a hang is not seen any "
                 f"more. Set {RUNTIME_DIRECTORY_VARIABLE} to a directory that stays"
             )
@@ -357,11 +370,11 @@ class RunningLaunch:
         """Say once that there is nothing by which a hang could be seen."""
         if watch.sees_nothing and not self._is_nothing_said:
             self._is_nothing_said = True
-            given = self.options.hang_timeout_secs is not None
+            given = self._options.hang_timeout_secs is not None
             what = "error: --hang-timeout has nothing to watch" if given else "warning: a hang is not seen"
-            self.display.line(
+            say(
                 f"{what}: launch {self.facts.attempt} has no progress page, and there are no events files in "
-                f"{self.view.logdir}. Give --logdir the directory that the program writes to"
+                f"{self._view.logdir}. Give --logdir the directory that the program writes to"
             )
 
     def _check_others(self, child: Child) -> None:
@@ -371,10 +384,10 @@ class RunningLaunch:
         now = time.monotonic()
         if self._alone_since is None:
             self._alone_since = now
-            self.display.line(f"{what}: launch {self.facts.attempt} has {ALONE_SECS:g} s to end here, too")
+            say(f"{what}: launch {self.facts.attempt} has {ALONE_SECS:g} s to end here, too")
         elif now - self._alone_since >= ALONE_SECS:
             self.was_ended_elsewhere = True
-            self.display.line(f"{what}: stopping launch {self.facts.attempt} here")
+            say(f"{what}: stopping launch {self.facts.attempt} here")
             self._stop_in_time(child, signal.SIGTERM)
 
     def _record_that_it_runs(self, watch: HangWatch) -> None:
@@ -387,13 +400,13 @@ class RunningLaunch:
     def _take_stacks(self, hang: Hang) -> Hang:
         """Take the stacks of a program that hangs, and copy them into the logdir, if that answers; return the hang with
         the place where it is."""
-        taken = self.stacks_of(hang)
-        if taken.path is None:
-            if taken.problem is not None and not self._alarm.is_confirmed:
-                self.display.line(f"launch {self.facts.attempt}: its stacks cannot be read: {taken.problem}")
+        path, problem = self.stacks_of(hang)
+        if path is None:
+            if problem is not None and not self._alarm.is_confirmed:
+                say(f"launch {self.facts.attempt}: its stacks cannot be read: {problem}")
             return hang
-        self._alarm.stacks = kept = KeptStacks(taken.path)
-        self.logdir.do(lambda: kept.copy_to(self.facts.directory), WRITE_SECS)
+        self._alarm.stacks = kept = KeptStacks(path)
+        self._logdir.do(lambda: kept.copy_to(self.facts.directory), WRITE_SECS)
         return (
             hang
             if hang.location or kept.location is None
@@ -404,12 +417,12 @@ class RunningLaunch:
         """Return after how long without progress a program that hangs is ended."""
         if hang.act_after_secs is not None:
             return hang.act_after_secs
-        return self.options.hang_timeout_secs or HANG_TIMEOUT_SECS["training"]  # a page of an older version
+        return self._options.hang_timeout_secs or HANG_TIMEOUT_SECS["training"]  # a page of an older version
 
     # Signals.
 
     def _pass_signals_on(self, child: Child) -> None:
-        for signum in self.signals.take():
+        for signum in self.node.signals.take():
             if signum == signal.SIGWINCH:
                 child.resize()
             elif signum in PASSED_ON:
@@ -423,10 +436,10 @@ class RunningLaunch:
         """Pass a stop signal on to the program; a second one leaves it less time, a third none."""
         now, name = time.monotonic(), signal_name(signum)
         is_same = now - self._stopped_at < AGAIN_SECS
-        if self.signals.stop_signal is None:
-            self.signals.stop_signal = signum
-            secs, kill_secs = self.options.stop_timeout_secs, kill_after_secs(self.options)
-            self.display.line(f"{name}: stopping the program; it has {secs:g} s to exit")
+        if self.node.signals.stop_signal is None:
+            self.node.signals.stop_signal = signum
+            secs, kill_secs = self._options.stop_timeout_secs, kill_after_secs(self._options)
+            say(f"{name}: stopping the program; it has {secs:g} s to exit")
         elif is_same:
             return
         elif self._stops > 1:
@@ -434,7 +447,7 @@ class RunningLaunch:
             return
         else:
             secs = kill_secs = HURRY_SECS
-            self.display.line(f"{name} again: the program has {secs:g} s to exit")
+            say(f"{name} again: the program has {secs:g} s to exit")
         self._stops += 1
         if is_same:  # the program has it already
             self._kill_at, self._given_secs = now + kill_secs, kill_secs
@@ -443,8 +456,8 @@ class RunningLaunch:
             self._stop(child, signal.SIGTERM if signum in (signal.SIGHUP, signal.SIGQUIT) else signum, secs, kill_secs)
 
     def _stop_in_time(self, child: Child, signum: int, *, came_from_others: bool = False) -> None:
-        secs = self.options.stop_timeout_secs
-        self._stop(child, signum, secs, kill_after_secs(self.options), came_from_others=came_from_others)
+        secs = self._options.stop_timeout_secs
+        self._stop(child, signum, secs, kill_after_secs(self._options), came_from_others=came_from_others)
 
     def _stop(
         self, child: Child, signum: int, secs: float, kill_secs: float, *, came_from_others: bool = False
@@ -457,7 +470,7 @@ class RunningLaunch:
         """Kill all of a launch: nothing else is done about it from now on."""
         self._kill_at, self._is_ending_rest = None, True
         if why is not None:
-            self.display.line(why)
+            say(why)
         child.kill()
 
     # What a program leaves behind.
@@ -468,9 +481,9 @@ class RunningLaunch:
             return
         program = f"Process {self.facts.pid}"
         if is_sigterm(ChildEnd.of_status(left.status)):  # of a shell perhaps, and not of the training within it
-            secs = self.options.stop_timeout_secs
-            names = names_of_left(child.keeper_pid)
-            self.display.line(f"{program} was ended by SIGTERM from outside and left {names}; {secs:g} s to exit")
+            secs = self._options.stop_timeout_secs
+            names = _names_of_left(child.keeper_pid)
+            say(f"{program} was ended by SIGTERM from outside and left {names}; {secs:g} s to exit")
             self._stop_in_time(child, signal.SIGTERM, came_from_others=True)
         elif left.status:
             self._kill(child)
@@ -478,11 +491,11 @@ class RunningLaunch:
             if verdict == "failed":
                 self._kill(child, f"launch {self.facts.attempt}: the training in the background failed")
                 return
-            said = f"{program} ended with status 0 and left {names_of_left(child.keeper_pid)}"
+            said = f"{program} ended with status 0 and left {_names_of_left(child.keeper_pid)}"
             if verdict == "goes on":
-                self.display.line(f"{said}; launch {self.facts.attempt} goes on until all have ended")
+                say(f"{said}; launch {self.facts.attempt} goes on until all have ended")
             else:
-                self.display.line(f"{said}; sending SIGTERM, and SIGKILL after {LINGER_SECS:g} s")
+                say(f"{said}; sending SIGTERM, and SIGKILL after {LINGER_SECS:g} s")
                 self._is_ending_rest = True
                 child.end_rest()
 
@@ -492,13 +505,69 @@ def kill_after_secs(options: RestarterOptions) -> float:
     return options.stop_timeout_secs + min(SPARE_SECS, options.stop_timeout_secs / 2)
 
 
-class _Alarm:
-    def __init__(self) -> None:
-        self.acted: Hang | None = None
-        self.report = HangReport()
-        self.stacks: KeptStacks | None = None
-        self.clear()
+@dataclass(eq=False)
+class BackgroundJob:
+    """Says whether processes that a program with status 0 has left running are the job, or what is left of it.
 
-    def clear(self) -> None:
-        self.seen_at: float | None = None
-        self.is_confirmed = False
+    After a training they are helpers, which end with it. Where no training has been seen (``start.sh`` has started one
+    in the background, which still imports its libraries), or one runs in them, they are the job, and it goes on.
+    """
+
+    started_at: float
+    """When the launch was started, wall time."""
+    before: RunPosition | None
+    """How far the run was then; None where unknown."""
+    view: LogdirView
+    thread: LogdirThread
+    """Reads the logdir."""
+
+    def __post_init__(self) -> None:
+        self._ticks = 0
+        self._is_watched = False
+        self._asked_at = -1
+        """How many processes had ended when the logdir was last asked."""
+        self._recorded: set[int] | None = None
+        """The process of its newest session, if that is of this launch; None before the logdir has answered."""
+
+    def judge(
+        self, left: LeftBehind, sessions: Collection[PageReading]
+    ) -> Literal["goes on", "is done", "failed"] | None:
+        """Return a new verdict, asked for once a second; None where there is none.
+
+        Args:
+            left: the processes.
+            sessions: those that the launch had so far, by their pages.
+        """
+        if not sessions and self._asked_at < len(left.statuses):  # a short one may have had no page that was seen
+            self._asked_at = len(left.statuses)
+            self.thread.do(self._read_session, 0.0)
+        recorded = self._recorded or set()
+        trainings = {page.pid for page in sessions} | recorded
+        is_training = any(page.is_running for page in sessions) or any(map(is_running, recorded))
+        if trainings and not is_training and left.job_status(trainings):
+            return "failed"
+        self._ticks += 1
+        if self._is_watched or self._ticks == 1:  # what ends by itself right after the program is not worth a word
+            return None
+        if trainings and not is_training:
+            return "is done"
+        if is_training or self._recorded is not None or self._ticks > ANSWER_TICKS:
+            self._is_watched = True
+            return "goes on"
+        return None
+
+    def _read_session(self) -> None:
+        session = self.view.read_position().session_since(self.started_at, self.before)
+        self._recorded = set() if session is None or session.pid is None else {session.pid}
+
+
+def _names_of_left(keeper: int) -> str:
+    """Return the processes that a program has left running, for people: ``2 processes: 13 python a.py, 14 tee log``.
+
+    Args:
+        keeper: the launch's keeper, whose children they are.
+    """
+    found = [each for each in descendants(keeper) if each.parent == keeper]
+    named = ", ".join(f"{each.pid} {each.command}" for each in found[:MOST_NAMED])
+    more = f", and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return f"{counted(len(found), 'process')}: {named}{more}"

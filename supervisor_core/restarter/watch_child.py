@@ -25,7 +25,7 @@ from supervisor_core.notify.secret import without_secrets
 from supervisor_core.notify.settings import GATHER_SECS, NotifySettings
 from supervisor_core.notify.watcher import INTERVAL_SECS
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
-from supervisor_core.restarter.launch import Display, RestarterOptions
+from supervisor_core.restarter.launch import RestarterOptions, say
 from supervisor_core.restarter.processes import descendants
 from supervisor_core.run.model.program_launch import ProgramLaunch
 from supervisor_core.run.model.thresholds import Thresholds
@@ -69,22 +69,21 @@ class WatchOrder:
         return cls(settings=settings, thresholds=thresholds, **values)
 
 
-def start_watch(options: RestarterOptions, pages_in: Path | None, display: Display) -> WatchChild | None:
+def start_watch(options: RestarterOptions, pages_in: Path | None) -> WatchChild | None:
     """Start the process of a restarter; None where no messages are wanted.
 
     Args:
         options: what the command line says.
         pages_in: the directory for progress pages.
-        display: shows its lines.
     """
     if options.notify is None:
         return None
     local = local_path(options.logdir)
     logdir = options.logdir if local is None else os.path.abspath(local)
-    display.line(f"messages: {options.notify.text}")
+    say(f"messages: {options.notify.text}")
     order = WatchOrder(logdir=logdir, began_at=time.time(), settings=options.notify)
     pages = {} if pages_in is None else {RUNTIME_DIRECTORY_VARIABLE: str(pages_in)}
-    return WatchChild(order.encode(), logdir, {**without_secrets(), **pages}, display)
+    return WatchChild(order.encode(), logdir, {**without_secrets(), **pages})
 
 
 class WatchChild:
@@ -94,11 +93,9 @@ class WatchChild:
         order: what it is to do, see `supervisor_core.restarter.watching.WatchOrder`.
         logdir: shown in lists of processes.
         environment: its environment.
-        display: shows its lines.
     """
 
-    def __init__(self, order: str, logdir: str, environment: Mapping[str, str], display: Display) -> None:
-        self._display = display
+    def __init__(self, order: str, logdir: str, environment: Mapping[str, str]) -> None:
         self._is_ending = False
         self._process: subprocess.Popen[bytes] | None = None
         try:
@@ -111,7 +108,7 @@ class WatchChild:
                 start_new_session=True,
             )
         except OSError as error:
-            display.line(f"warning: no messages are sent, their process cannot be started: {error_text(error)}")
+            say(f"warning: no messages are sent, their process cannot be started: {error_text(error)}")
             return
         self._send(f"{json.dumps(sys.path)}\n{order}\n".encode())
         assert process.stderr is not None
@@ -148,7 +145,7 @@ class WatchChild:
         while not self.has_ended and time.monotonic() < until and not wait(_ASK_SECS):
             pass
         if not self.has_ended:
-            self._display.line(f"process {self._process.pid} still sends messages; it ends by itself")
+            say(f"process {self._process.pid} still sends messages; it ends by itself")
 
     def _send(self, line: bytes) -> None:
         with suppress(OSError):  # it has ended, which the end of its lines says
@@ -159,6 +156,6 @@ class WatchChild:
     def _show(self, lines: IO[bytes]) -> None:
         with suppress(OSError, ValueError):
             while line := lines.readline(_MOST_LINE):
-                self._display.line(line.decode("utf-8", "replace").rstrip("\n"))
+                say(line.decode("utf-8", "replace").rstrip("\n"))
         if not self._is_ending:
-            self._display.line("warning: the process that sends messages has ended; no more are sent")
+            say("warning: the process that sends messages has ended; no more are sent")

@@ -74,24 +74,6 @@ def test_silence_beyond_the_hang_timeout_is_a_hang(page: PageReading) -> None:
     assert trainer.silent(4) is None and trainer.watch.steps == 8
 
 
-def test_what_cannot_be_written_is_said_once(page: PageReading) -> None:
-    """When it begins, and when it is over; one failed save is none."""
-    trainer = Trainer(page)
-
-    def said(**changes: Any) -> list[str]:
-        trainer.pages = [replace(trainer.pages[0], **changes)]
-        trainer.silent(1)
-        return trainer.watch.write_changes()
-
-    assert said(save_failures_in_a_row=1, save_error="OSError: full") == []
-    assert said(save_failures_in_a_row=2) == ["cannot save: 2 saves in a row have failed: OSError: full"]
-    assert said(save_failures_in_a_row=3) == []
-    assert said(events_fail=True, events_error="full") == ["cannot write events: full"]
-    assert said(save_failures_in_a_row=0, save_error="") == ["saves again"]
-    assert said(events_fail=False, events_error="") == ["writes events again"]
-    assert said(save_failures_in_a_row=None) == []
-
-
 @each("change", [{"hang_timeout_secs": None}, {"ended": True}, {"phase": "stopped"}])
 def test_some_pages_cannot_hang(page: PageReading, change: dict[str, Any]) -> None:
     """A phase without a hang timeout, and a session that has ended."""

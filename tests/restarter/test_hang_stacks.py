@@ -13,7 +13,7 @@ from supervisor_core.engine.stall_stacks import KEPT_FILES
 from supervisor_core.process.outside import OutsideStacks
 from supervisor_core.process.stacks_file import MOST_BYTES, StacksFile, look_text, read_stacks, stacks_path
 from supervisor_core.restarter.hang import Hang
-from supervisor_core.restarter.hang_stacks import KeptStacks, TakenStacks, hang_stacks, suspects
+from supervisor_core.restarter.hang_stacks import KeptStacks, hang_stacks, suspects
 
 SEEN = OutsideStacks(stacks={"MainThread": ("/x/train.py:88 step",)}, holds_lock="MainThread")
 TITLE = (
@@ -35,7 +35,7 @@ def test_stacks_from_outside_are_added_to_those_of_the_session(tmp_path: Path) -
     file = StacksFile(path, "s1")
     file.add(look_text("no progress for 30 s", 1.0, {}))
     for _ in range(2):
-        assert hang_stacks(hang(path), lambda pid: SEEN).path == str(path)
+        assert hang_stacks(hang(path), lambda pid: SEEN) == (str(path), None)
     reading = read_stacks(path)
     assert reading is not None and reading.session == "s1"
     assert [look.title for look in reading.looks] == ["no progress for 30 s", TITLE, TITLE]
@@ -51,21 +51,21 @@ def test_a_program_without_a_session_gets_a_file(tmp_path: Path, monkeypatch: py
     """In the directory in memory. Without stacks there is none."""
     monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(tmp_path / "memory"))
     asked: list[int] = []
-    found = hang_stacks(hang(None), lambda pid: asked.append(pid) or SEEN).path  # type: ignore[func-returns-value]
+    found, _ = hang_stacks(hang(None), lambda pid: asked.append(pid) or SEEN)  # type: ignore[func-returns-value]
     assert asked == [4711] and found is not None
     reading = read_stacks(Path(found))
     assert reading is not None and reading.pid == 4711 and reading.looks[0].stacks == SEEN.stacks
-    assert hang_stacks(hang(None), lambda pid: NOTHING) == TakenStacks(problem=NOTHING.problem)
+    assert hang_stacks(hang(None), lambda pid: NOTHING) == (None, NOTHING.problem)
 
 
 def test_what_the_session_wrote_is_used_where_py_spy_cannot_look(tmp_path: Path) -> None:
     """If it has written any."""
     path = stacks_path(tmp_path, "s1")
-    assert hang_stacks(hang(path), lambda pid: NOTHING).path is None
+    assert hang_stacks(hang(path), lambda pid: NOTHING)[0] is None
     file = StacksFile(path, "s1")
-    assert hang_stacks(hang(path), lambda pid: NOTHING).path is None
+    assert hang_stacks(hang(path), lambda pid: NOTHING)[0] is None
     file.add(look_text("no progress for 30 s", 1.0, {"MainThread": ("a.py:1 f",)}))
-    assert hang_stacks(hang(path), lambda pid: NOTHING).path == str(path)
+    assert hang_stacks(hang(path), lambda pid: NOTHING)[0] == str(path)
     file.close(remove=True)
 
 

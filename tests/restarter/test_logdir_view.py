@@ -16,10 +16,11 @@ import pytest
 
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.process.identity import boot_id
-from supervisor_core.restarter.launch import Display, LaunchFacts
-from supervisor_core.restarter.logdir_view import SAID_EVERY_SECS, STATE_NAME, LogdirThread, LogdirView, OpenLaunch
+from supervisor_core.restarter.launch import LaunchFacts, RestarterOptions
+from supervisor_core.restarter.logdir_view import SAID_EVERY_SECS, STATE_NAME, LogdirThread, LogdirView
 from supervisor_core.restarter.policy import Failure, RestartState
-from supervisor_core.restarter.restarter import Restarter, RestarterOptions
+from supervisor_core.restarter.restarter import Restarter
+from supervisor_core.restarter.running import Node
 from supervisor_core.training import supervise
 from tests.cases import each
 
@@ -74,27 +75,24 @@ def test_the_state_is_read_back_and_a_damaged_one_is_not_used(tmp_path: Path, ca
     """With the launch under way; what cannot be read begins the counts again, and the log says so."""
     caplog.set_level("WARNING", "supervisor_core")
     view = LogdirView(str(tmp_path))
-    assert view.read_state() == (None, None)
-    state = RestartState(attempt=3, best_saved_step=200, failures=(Failure(type="hang", where="a.py:1 in f", step=7),))
-    launch = OpenLaunch(started_at=5.0, host="h", boot="b", pid=7)
-    view.write_state(state, launch)
-    assert LogdirView(str(tmp_path)).read_state() == (state, launch)
+    assert view.read_state() is None
+    failure = Failure(type="hang", where="a.py:1 in f", step=7)
+    state = RestartState(attempt=3, best_saved_step=200, failures=(failure,), launched_at=5.0, boot="b")
+    view.write_state(state)
+    assert LogdirView(str(tmp_path)).read_state() == state
     kept = json.loads((tmp_path / STATE_NAME).read_text())
     times = [json.dumps({**kept, "state": {"counted_at": [at]}}) for at in (10**400, math.nan, math.inf, True)]
     for text in (
         "",
         "[]",
-        json.dumps({**kept, "v": 2}),
+        json.dumps({**kept, "v": 1}),
         json.dumps({**kept, "state": {"attempt": "x"}}),
         "[" * 9999,
         *times,
     ):
         (tmp_path / STATE_NAME).write_text(text)
-        assert view.read_state() == (None, None)
+        assert view.read_state() is None
     assert caplog.text.count("so the counts begin again") == 9
-    for at in (10**400, math.nan, "x", None):
-        (tmp_path / STATE_NAME).write_text(json.dumps({**kept, "launch": {**kept["launch"], "started_at": at}}))
-        assert view.read_state() == (state, None)
 
 
 def test_a_logdir_that_hangs_keeps_nothing_waiting() -> None:
@@ -128,7 +126,7 @@ def test_an_error_that_stays_is_logged_once_a_minute(caplog: pytest.LogCaptureFi
     assert caplog.messages == [denied(0), client, "Input/output error", denied("later")]
 
 
-class Launches(Display):
+class Launches:
     """Keeps the launches that have ended."""
 
     def __init__(self) -> None:
@@ -149,15 +147,15 @@ def test_a_launch_that_was_lost_with_its_restarter_counts_on_the_same_machine_on
     """A container that is killed again and again comes to an end; a machine that goes away is preemption."""
     scalars(tmp_path, 5)
     view = LogdirView(str(tmp_path))
-    launch = OpenLaunch(started_at=time.time(), host="h", boot=boot_id() if is_same else "another", pid=7)
-    view.write_state(RestartState(attempt=2, best_reached_step=100, without_progress=0), launch)
+    boot = boot_id() if is_same else "another"
+    view.write_state(RestartState(attempt=2, best_reached_step=100, launched_at=time.time(), boot=boot))
     silent = Launches()
-    restarter = Restarter(RestarterOptions(logdir=str(tmp_path), command=("x",)), view, display=silent, journal=silent)
+    restarter = Restarter(Node(RestarterOptions(logdir=str(tmp_path), command=("x",)), view), journal=silent)
     decision = restarter._begin()
     assert decision is not None and decision.action == "restart"
     assert [item.cause for item in silent.launches] == [cause]
-    state, under_way = view.read_state()
-    assert state is not None and (state.attempt, state.without_progress, under_way) == (2, counted, None)
+    state = view.read_state()
+    assert state is not None and (state.attempt, state.without_progress, state.launched_at) == (2, counted, None)
 
 
 def test_a_keeper_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +167,7 @@ def test_a_keeper_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypa
     monkeypatch.setattr("supervisor_core.restarter.running.Child", refuse)
     silent = Launches()
     options = RestarterOptions(logdir=str(tmp_path), command=("x",))
-    restarter = Restarter(options, LogdirView(str(tmp_path)), display=silent, journal=silent)
+    restarter = Restarter(Node(options, LogdirView(str(tmp_path))), journal=silent)
     restarter._begin()
     decision = restarter._judge(restarter._launch())
     assert (decision.action, decision.counted) == ("restart", True)

@@ -16,8 +16,8 @@ import pytest
 
 from supervisor_core.cli.run import _node
 from supervisor_core.restarter import running
-from supervisor_core.restarter.launch import Display, LaunchFacts, RestarterOptions
-from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView
+from supervisor_core.restarter.launch import LaunchFacts, RestarterOptions
+from supervisor_core.restarter.logdir_view import LogdirView
 from supervisor_core.restarter.nodes import (
     CALL_SUFFIX,
     Follower,
@@ -30,7 +30,7 @@ from supervisor_core.restarter.nodes import (
     node_suffix,
 )
 from supervisor_core.restarter.policy import IN_USE_STATUS, NO_PROGRESS_STATUS, ChildEnd, Failure
-from supervisor_core.restarter.running import ReceivedSignals, RunningLaunch
+from supervisor_core.restarter.running import Node, ReceivedSignals, RunningLaunch
 from tests.restarter.conftest import WAIT_SECS, run_of
 
 PROGRAM = """
@@ -158,7 +158,7 @@ def test_a_stop_on_one_node_ends_the_launch_and_the_others_wait_for_it(nodes: No
     assert [launch.cause for launch in run_of(tmp_path).launches] == ["preempted", "stopped"]
 
 
-@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize("node", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_restarter_that_is_killed_comes_back(nodes: Nodes, tmp_path: Path, node: int) -> None:
     """With its program, on either node: the other program ends, and both start when the restarter is there again."""
     both = list(nodes.both())
@@ -187,13 +187,13 @@ def test_the_end_of_an_earlier_job_is_not_believed(nodes: Nodes) -> None:
     assert (zero.status(), one.status()) == (0, 0)
 
 
-@pytest.mark.parametrize("node", [0, 1])
-def test_a_second_restarter_of_a_node_is_refused(nodes: Nodes, node: int) -> None:
+def test_a_second_restarter_of_a_node_is_refused(nodes: Nodes) -> None:
     """It would take the first one's place in the job."""
     nodes.both()
-    second = nodes.start(node)
-    assert second.status() == IN_USE_STATUS, second.log
-    assert "in use by another tb-supervisor run" in second.log
+    for node in (0, 1):
+        second = nodes.start(node)
+        assert second.status() == IN_USE_STATUS, second.log
+        assert "in use by another tb-supervisor run" in second.log
 
 
 def test_which_node_this_is() -> None:
@@ -234,17 +234,17 @@ def test_which_node_decides_why_a_launch_ended() -> None:
 
 def test_the_file_of_one_node_hides_no_others(tmp_path: Path) -> None:
     """What cannot be read counts as no answer of that node alone."""
-    view = LogdirView(str(tmp_path))
-    Path(f"{view.state_path}{node_suffix(1)}").mkdir()
+    node = Node(RestarterOptions(logdir=str(tmp_path), command=("true",), nodes=3), LogdirView(str(tmp_path)))
+    Path(f"{node.view.state_path}{node_suffix(1)}").mkdir()
     report = NodeReport(restarter="b")
-    view.write_beside(node_suffix(2), encode(report))
-    assert Head(3, view, LogdirThread(), Display(), ReceivedSignals())._look() == {2: report}
+    node.view.write_beside(node_suffix(2), encode(report))
+    assert Head(node)._look() == {2: report}
 
 
 def test_node_0_waits_for_what_the_others_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own ranks often fail first: those of the node that failed have yet to end."""
-    view, signals = LogdirView(str(tmp_path)), ReceivedSignals()
-    head = Head(2, view, LogdirThread(), Display(), signals)
+    node = Node(RestarterOptions(logdir=str(tmp_path), command=("true",), nodes=2), LogdirView(str(tmp_path)))
+    view, head = node.view, Head(node)
     ready = NodeReport(restarter="a", job=head._call.job, launch=1, state="ready")
     view.write_beside(node_suffix(1), encode(ready))
     assert head.assemble(1)
@@ -254,7 +254,7 @@ def test_node_0_waits_for_what_the_others_report(tmp_path: Path, monkeypatch: py
         view.write_beside(node_suffix(1), encode(ended))
         return False
 
-    monkeypatch.setattr(signals, "wait_for_stop", wait)
+    monkeypatch.setattr(node.signals, "wait_for_stop", wait)
     facts = LaunchFacts(attempt=1, started_at=0.0, directory="/runs", cause="error", end=ChildEnd(exit_code=1))
     head.over(facts, 25.0, has_lost=True)
     assert (facts.node, facts.cause, facts.end) == (1, "oom", ended.end)
@@ -301,7 +301,7 @@ def test_a_report_that_could_not_be_written_is_written_later(tmp_path: Path, mon
     ):
         monkeypatch.setattr(owner, name, instead)
     options = RestarterOptions(logdir=str(tmp_path), command=("true",), nodes=2)
-    assert Follower(options, LogdirView(str(tmp_path)), 1, display=Display()).run() == 255  # 256 would be 0
+    assert Follower(Node(options, LogdirView(str(tmp_path))), 1).run() == 255  # 256 would be 0
     assert [report.state for report in written] == ["ready", "ended", "gone"]
 
 

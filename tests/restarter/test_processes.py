@@ -153,7 +153,7 @@ def test_a_program_that_fails_alike_is_given_up_and_everything_is_recorded(
     assert (run.sessions, run.state) == ((), "failed")  # a launch is no session
     assert f"--reset; without it the counts go on ({tmp_path / 'logs' / '.supervisor.restarts'})" in running.log
     kept = json.loads((tmp_path / "logs" / ".supervisor.restarts").read_text())
-    assert kept["state"]["attempt"] == 3 and kept["launch"] is None
+    assert kept["state"]["attempt"] == 3 and kept["state"]["launched_at"] is None
     # The next restarter gives it one launch, not three.
     again = restarter(FAILING, "--max-backoff", "1ms")
     assert again.status() == 93 and "4 identical failures" in again.log

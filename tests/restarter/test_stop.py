@@ -73,8 +73,13 @@ OF_SCRIPT = {
 """Statuses that the script itself ends with. In all other cases the end is the signal."""
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("kind", [*COMMANDS, *SCRIPTS])
+@pytest.mark.parametrize(
+    ("kind", "signum"),
+    [
+        *((kind, signal.SIGTERM) for kind in (*COMMANDS, *SCRIPTS)),
+        *((kind, signal.SIGINT) for kind in ("nothing", "tee", "a script", "a trap that passes on and waits")),
+    ],
+)
 def test_the_last_step_is_saved_whatever_starts_the_training(
     running: Callable[..., Any], tmp_path: Path, kind: str, signum: signal.Signals
 ) -> None:
@@ -90,8 +95,13 @@ def test_the_last_step_is_saved_whatever_starts_the_training(
     assert "SIGKILL" not in restarter.log
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("kind", ["nothing", "bash -c", "tee", "a script with a trap", *PASSING_ON])
+@pytest.mark.parametrize(
+    ("kind", "signum"),
+    [
+        *((kind, signal.SIGTERM) for kind in ("nothing", "bash -c", "tee", "a script with a trap", *PASSING_ON)),
+        ("bash -c", signal.SIGINT),
+    ],
+)
 def test_no_process_gets_the_signal_twice(
     running: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, signum: signal.Signals
 ) -> None:

@@ -48,14 +48,13 @@ train(sys.argv[1], supervisor_core.Options(**eval(sys.argv[2])))
 GIVEN = {"hang_timeout_secs": {"training": 60.0}, "stop_timeout_secs": 5.0}
 
 
-@pytest.mark.parametrize("facade", [SUPERVISE, SUPERVISOR], ids=["supervise", "Supervisor"])
 @pytest.mark.parametrize(
-    ("own", "hang_secs", "act_secs", "stop_secs"),
+    ("facade", "own", "hang_secs", "act_secs", "stop_secs"),
     [
-        ({}, 4321.0, 4321.0, 11),
-        (GIVEN, 60.0, 60.0, 5),
-        ({**GIVEN, "hang_action": "abort"}, 60.0, 77.0, 5),
-        ({"stop_timeout_secs": 60.0}, 4321.0, 4321.0, 11),
+        (SUPERVISOR, {}, 4321.0, 4321.0, 11),
+        (SUPERVISE, GIVEN, 60.0, 60.0, 5),
+        (SUPERVISE, {**GIVEN, "hang_action": "abort"}, 60.0, 77.0, 5),
+        (SUPERVISE, {"stop_timeout_secs": 60.0}, 4321.0, 4321.0, 11),
     ],
     ids=["the restarter's", "the program's own", "the session acts first", "longer than the restarter waits"],
 )

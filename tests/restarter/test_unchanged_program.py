@@ -76,7 +76,7 @@ def test_a_hang_is_shown_with_its_line_and_then_ended(
     assert run.launches[0].cause == "hang" and LINE in (run.launches[0].text or "")
     assert run.stalls[0].until == run.launches[0].ended_at and run.stalls[0].activity == "waits"
     assert f" (hang timeout 1 s), MainThread is at {LINE}" in running.log
-    assert "by the events files in" in running.log.splitlines()[0]
+    assert "has no new events for 1s" in running.log.splitlines()[0]
 
 
 def test_a_program_that_is_killed_is_lost_and_started_again(

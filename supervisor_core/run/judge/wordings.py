@@ -30,8 +30,6 @@ class Wording:
     """What several did once it was over."""
     still: str = ""
     """What those are to which it lasts."""
-    launch: str = ""
-    """What a launch does, in the words of its restarter."""
 
 
 _RESTARTED, _NOT_RESTARTED = "; restarted after {after}", "; not restarted"
@@ -76,12 +74,11 @@ WORDINGS: Mapping[str, Wording] = {
         past="could not save ({saves} failed)", ended="; saved again after {after}", lasts="; none has succeeded since",
         several="began to fail to save", still="still failing to save",
         again="saves again", several_again="saved again",
-        launch="cannot save: {count} saves in a row have failed: {why}",
     ),
     "saves_failing/cost": Wording(text="{count} saves have failed in a row."),
     "events_failing": Wording(
         text="The training cannot write its events; what is shown of it may be old: {why}",
-        again="writes events again", launch="cannot write events: {why}",
+        again="writes events again",
     ),
     "silence": Wording(past="did not run", several="were halted"),
     "recovery_loop": Wording(
