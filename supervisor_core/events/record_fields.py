@@ -1,20 +1,19 @@
 """`decode`: a record from its JSON object, by the annotations of its fields, which say what they hold.
 
-The JSON is untrusted. A value that its field cannot hold counts as absent, and costs nothing but itself. Texts and
-collections that are too long are cut. Records are well-formed as a rule, so msgspec decodes them at once; where it
-refuses one, its fields are read one by one.
+The JSON is untrusted. A value that its field cannot hold counts as absent, with the mapping that it is in. Texts and
+collections that are too long are cut.
 """
 
 from __future__ import annotations
 
 import json
-import types
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+import math
+import re
+from dataclasses import fields
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, cast
 
-from msgspec import Meta, MsgspecError, convert
+from msgspec import Meta, MsgspecError, ValidationError, convert
 
 from supervisor_core.base.json_records import decoder_of
 
@@ -31,12 +30,12 @@ Step = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
 """A step as any checkpoint may have it."""
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 Name = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
-Failure = Annotated[str, Meta(max_length=MAX_TEXT, extra={"unreadable": "not readable"})]
-"""A text whose presence alone says something: what is no text counts as this one."""
-
 _T = TypeVar("_T")
-_Read = Callable[[Any], Any]
-"""Returns what a field holds; None for what it cannot hold."""
+MAX_MENDED = 32
+"""Values of a record that may be wrong; with more it is refused."""
+_PLACE = re.compile(r" - at (?P<is_key>`key` in )?`\$(?P<path>(?:\.\w+|\[\d+\])+)(?P<is_inside>\[\.\.\.\].*)?`$")
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+_LENGTH = re.compile(r"of length <= (\d+)")
 
 
 def decode(cls: type[_T], data: str) -> _T:
@@ -55,40 +54,39 @@ def decode(cls: type[_T], data: str) -> _T:
         >>> decode(Stop, '{"step": "seven", "error": "disk full"}')
         Stop(step=None, error='dis')
     """
+    decoder = decoder_of(cast("Any", cls))
     try:
-        return cast("_T", decoder_of(cast("Any", cls)).decode(data))
+        return cast("_T", decoder.decode(data))
     except (MsgspecError, ValueError, RecursionError):
-        values = json.loads(data, parse_int=float)  # which takes any number of digits
+        values = json.loads(data, parse_int=lambda text: int(text) if len(text) < 20 else math.inf)
     if not isinstance(values, dict):
         raise ValueError(f"it holds {type(values).__name__}; expected a JSON object")
-    return read_record(cls, values)
+    for _ in range(MAX_MENDED):
+        try:
+            return convert(values, cls)
+        except ValidationError as error:
+            _mend(values, str(error))
+    raise ValueError(f"more than {MAX_MENDED} of its values are wrong")
 
 
-def read_record(cls: type[_T], values: Mapping[str, Any]) -> _T:
-    """Return a dataclass with those of the values that its fields can hold; the others have their defaults.
-
-    Raises:
-        TypeError: if a field without a default is absent.
-    """
-    found = {}
-    for name, read in _readers(cast("Any", cls)).items():
-        value = values.get(name)
-        if value is not None and (kept := read(value)) is not None:
-            found[name] = kept
-    return cls(**found)
-
-
-def read_strictly(cls: type[_T], values: Any) -> _T:
-    """Return a dataclass of values that all have to be what its fields can hold; absent ones have their defaults.
+def _mend(values: Any, error: str) -> None:
+    """Cut, or take out, the value that msgspec refused first.
 
     Raises:
-        ValueError: if one is not; says which.
+        TypeError: if a field of the record itself is absent.
     """
-    decoder_of(cast("Any", cls))
-    try:
-        return convert(values, cls)
-    except MsgspecError as error:
-        raise ValueError(str(error)) from error
+    found = _PLACE.search(error)
+    if found is None:
+        raise TypeError(error)
+    *above, last = [name or int(number) for name, number in _STEP.findall(found["path"])]
+    for step in above:
+        values = values[step]
+    length = _LENGTH.search(error)
+    if length is None or found["is_key"] or found["is_inside"]:
+        del values[last]
+        return
+    value, most = values[last], int(length[1])
+    values[last] = dict(list(value.items())[:most]) if isinstance(value, dict) else value[:most]
 
 
 def values_of(item: Any) -> dict[str, Any]:
@@ -105,72 +103,3 @@ def replaced(item: _T, **changes: Any) -> _T:
 @cache
 def _names(cls: Any) -> tuple[str, ...]:
     return tuple(each.name for each in fields(cls))
-
-
-@cache
-def _readers(cls: Any) -> Mapping[str, _Read]:
-    hints = get_type_hints(cls, include_extras=True)
-    return {item.name: _reader(hints[item.name]) for item in fields(cls)}
-
-
-def _reader(hint: Any, most: int | None = None) -> _Read:
-    """Return what reads one field; `most`: how much of it is kept."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        meta = arguments[1]
-        read, unreadable = _reader(arguments[0], meta.max_length), (meta.extra or {}).get("unreadable")
-        if meta.le is not None:
-            return lambda value: None if (kept := read(value)) is None or kept > meta.le else kept
-        return read if unreadable is None else lambda value: unreadable if (kept := read(value)) is None else kept
-    if origin in (Union, types.UnionType):  # of something and None
-        return _reader(arguments[0], most)
-    if origin is Literal:
-        return lambda value: value if isinstance(value, str) and value in arguments else None
-    if origin is tuple:
-        return _tuple(_reader(arguments[0]), most)
-    if origin is Mapping:
-        return _mapping(_reader(arguments[0]), _reader(arguments[1]), most)
-    if is_dataclass(hint) and isinstance(hint, type):
-        return lambda value: _nested(hint, value)
-    simple: dict[Any, _Read] = {float: _number, int: _whole, bool: _truth}
-    return simple[hint] if hint is not str else lambda value: value[:most] if isinstance(value, str) else None
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < LARGEST:
-        return None
-    return float(value)
-
-
-def _whole(value: Any) -> int | None:
-    return None if _number(value) is None else int(value)
-
-
-def _truth(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
-def _tuple(read: _Read, most: int | None) -> _Read:
-    def read_all(value: Any) -> Any:
-        if not isinstance(value, list):
-            return None
-        return tuple([kept for item in value[:most] if (kept := read(item)) is not None])
-
-    return read_all
-
-
-def _mapping(read_key: _Read, read: _Read, most: int | None) -> _Read:
-    def read_all(value: Any) -> Any:
-        if not isinstance(value, dict):
-            return None
-        items = [(read_key(key), read(item)) for key, item in list(value.items())[:most]]
-        return {key: kept for key, kept in items if key is not None and kept is not None}
-
-    return read_all
-
-
-def _nested(cls: type[_T], value: Any) -> _T | None:
-    try:
-        return read_record(cls, value) if isinstance(value, dict) else None
-    except TypeError:  # lacks a field
-        return None

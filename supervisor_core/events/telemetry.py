@@ -28,7 +28,7 @@ from supervisor_core.events.notice_record import NoticeRecord as NoticeRecord
 from supervisor_core.events.place import MAX_LOCATION_CHARS, Pace
 from supervisor_core.events.place import WorkerState as WorkerState
 from supervisor_core.events.place import WorkerStatus as WorkerStatus
-from supervisor_core.events.record_fields import Failure, Name, Number, Text, Whole, decode
+from supervisor_core.events.record_fields import Name, Number, Text, Whole, decode
 from supervisor_core.events.resume_record import AboutResume
 from supervisor_core.process.stacks import Activity
 
@@ -178,7 +178,7 @@ class CheckpointRecord:
     """Whether all values are of one step; None when nothing was written."""
     verified: bool | None = None
     """Whether the files were read back and matched."""
-    error: Failure | None = None
+    error: Text | None = None
     data_position: Text | None = None
     """A digest of the position in the training data; None where it was not captured."""
     doubt: Text | None = None

@@ -19,12 +19,12 @@ from typing import TypeVar
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.errors import CheckpointError
+from supervisor_core.base.json_records import record_of
 from supervisor_core.base.log import error_text
 from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
 from supervisor_core.checkpoint.manifest import NAME as MANIFEST
 from supervisor_core.checkpoint.recovery import Kind, newest_usable
 from supervisor_core.checkpoint.search import find_stores
-from supervisor_core.events.record_fields import read_strictly
 from supervisor_core.restarter.hang import EventsSeen
 from supervisor_core.restarter.policy import RestartState
 from supervisor_core.run.fold.file_fold import RESTARTER_SUFFIX
@@ -286,7 +286,7 @@ def decode_state(data: bytes) -> RestartState:
         values = json.loads(data)
         if not isinstance(values, dict) or values.get("v") != VERSION:
             raise ValueError(f"it is not of version {VERSION}")
-        state = read_strictly(RestartState, values.get("state"))
+        state = record_of(RestartState, values.get("state"))
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     failures = tuple(replace(item, rank=None) for item in state.failures[-MOST_KEPT:])

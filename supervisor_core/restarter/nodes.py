@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, TypeVar
 
-from supervisor_core.events.record_fields import MAX_TEXT, Name, Whole, read_strictly
+from supervisor_core.base.json_records import record_of
+from supervisor_core.events.record_fields import MAX_TEXT, Name, Whole
 from supervisor_core.restarter.failure import cause_of, failure_of, has_lost_another
 from supervisor_core.restarter.launch import LaunchFacts, describe, say
 from supervisor_core.restarter.policy import IN_USE_STATUS, Cause, ChildEnd, Failure, RestartState, decide
@@ -88,7 +89,7 @@ def decode(cls: type[_T], data: bytes) -> _T | None:
     try:
         values = json.loads(data)
         json.dumps(values, ensure_ascii=False).encode()  # an escaped half of a character cannot be shown
-        return read_strictly(cls, values) if isinstance(values, dict) and values.pop("v", None) == VERSION else None
+        return record_of(cls, values) if isinstance(values, dict) and values.pop("v", None) == VERSION else None
     except (ValueError, RecursionError):
         return None
 

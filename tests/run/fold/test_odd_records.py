@@ -115,16 +115,6 @@ def test_a_thread_or_worker_in_an_unknown_state_is_none(trainer: Any, state: Any
     assert (worker.step, worker.steps, worker.pid, worker.host, worker.error) == (None,) * 5
 
 
-def test_a_save_with_an_error_has_failed_whatever_the_error_is(trainer: Any) -> None:
-    """One that cannot be read is one, too."""
-    good = trainer("a", T).spend(15).ready(5).train(10)
-    saved = {"v": 1, "session": "a", "trigger": "timer", "path": "m-1", "step": 1, "error": ["disk full"]}
-    good.file.record(from_json("checkpoint", json.dumps(saved)), 5, good.now)
-    run = run_of(good)
-    assert [(item.ok, item.error) for item in run.checkpoints] == [(False, "not readable")]
-    assert run.sessions[0].save_failures == 1
-
-
 def test_of_a_checkpoint_that_was_passed_over_path_and_reason_are_kept(trainer: Any) -> None:
     """A record may name it with anything else besides; none of that is kept, or shown."""
     record = {"v": 1, "session": "a", "attempt": 1, "skipped": [{"path": "m-1", "reason": "cut", "other": "x"}, 7]}
