@@ -62,7 +62,7 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-def record_of(cls: type[_T], raw: Mapping[str, Any]) -> _T:
+def record_of(cls: type[_T], raw: Any) -> _T:
     """Return a record whose fields have the values of these names; others are left out.
 
     Raises:
