@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow as tf
 from endings_page import Row, table
 
 pytestmark = pytest.mark.timeout(300)
@@ -198,6 +197,8 @@ def test_what_ends_how(start: Start, read_telemetry: Any, read_logs: Any, cause:
     assert [record.reason for record in records if record.kind == "stop"] == [recorded] * (recorded != "no record")
     steps = [record.step for record in records if record.kind == "checkpoint" and record.error is None]
     reached = [int(line.rpartition(" ")[2]) for line in process.lines if line.startswith(("trained", "left the loop"))]
+    import tensorflow as tf
+
     newest = tf.train.latest_checkpoint(process.logdir)
     if saved == "nothing":
         assert set(steps) <= {0}
@@ -236,6 +237,8 @@ def test_a_signal_after_an_interrupt_that_was_caught(start: Start, read_telemetr
 @pytest.mark.parametrize("name", ["nested_ask", "nested_never_ask", "stopped_one_by_one"])
 def test_two_sessions_in_one_process(start: Start, read_telemetry: Any, name: str) -> None:
     """A signal ends the process when both are saved and recorded, whichever of them comes to its end first."""
+    import tensorflow as tf
+
     process = start(name, **LONG)
     process.expect("both")
     process.send(signal.SIGTERM)

@@ -1,6 +1,8 @@
-"""Writes hyperparameters as TensorBoard's own HParams plugin does. Who imports it is skipped without TensorFlow."""
+"""Writes hyperparameters as TensorBoard's own HParams plugin does. Who uses it is skipped without TensorFlow."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from tensorboard.compat.proto.event_pb2 import Event
@@ -9,12 +11,15 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from supervisor_core.events import event_format
 from supervisor_core.events.hparams import HParam
 
-summary = pytest.importorskip("tensorboard.plugins.hparams.summary", reason="TensorBoard's writer needs TensorFlow")
+
+def library() -> Any:
+    """The plugin's own."""
+    return pytest.importorskip("tensorboard.plugins.hparams.summary", reason="its writer needs TensorFlow")
 
 
 def started(hparams: dict[str, HParam], *, with_tensor: bool = True) -> Summary:
     """What the plugin's library writes when a training begins; PyTorch and Lightning write no tensor."""
-    found = Summary.FromString(summary.session_start_pb(hparams).SerializeToString())
+    found = Summary.FromString(library().session_start_pb(hparams).SerializeToString())
     if not with_tensor:
         found.value[0].ClearField("tensor")
     return found

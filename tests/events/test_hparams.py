@@ -15,7 +15,7 @@ from supervisor_core.events.hparams import MAX_HPARAMS, MAX_NAME_CHARS, MAX_TEXT
 from supervisor_core.events.payload import decode
 from supervisor_core.events.reader import EventsFileReader
 from tests.cases import each
-from tests.events.hparams_writer import event, framed, started, summary
+from tests.events.hparams_writer import event, framed, library, started
 from tests.events.record_writer import HEAD, NAME, scalar, write
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), max_size=MAX_NAME_CHARS)
@@ -71,7 +71,7 @@ def test_their_number_and_length_are_bounded() -> None:
 
 def test_other_data_of_the_plugin_are_none() -> None:
     """An experiment, a session's end, and whatever has another tag or another plugin's name."""
-    end = Summary.FromString(summary.session_end_pb("STATUS_SUCCESS").SerializeToString())
+    end = Summary.FromString(library().session_end_pb("STATUS_SUCCESS").SerializeToString())
     ended = Event(summary=end).SerializeToString()
     assert decode(ended, 0, len(ended)).hparams is None
     for tag, plugin in (("_hparams_/session_start_info/x", "hparams"), ("_hparams_/session_start_info", "text")):
