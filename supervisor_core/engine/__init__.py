@@ -4,7 +4,6 @@ Who trains, and what is recorded:
     environment        what a session finds: options, metrics server, runtime directory
     session_recorder   telemetry, lease, heartbeats, metrics of one session
     lifecycle          begins a session, says that it is ready
-    session_state      the session under way, and why it ends, as far as is known
     liveness_writer    keeps the liveness file of a process
     worker_registry    the workers that the chief sees; chief_status: whether they may go on
     checkpoint_stats   the saves so far; tf_config: which task this process is
@@ -22,9 +21,8 @@ Threads:
 
 How it ends:
     signal_watch       sees a signal, in a thread of its own; signal_safe_event: for handlers
-    stop_signals       what SIGTERM, Ctrl-C, SIGHUP and SIGQUIT do to the session
     deadline           the time that all of the end shares
-    ending             the end, in the order in which it happens
+    ending             the session, why it ends, its end in the order in which it happens; what signals do to it
     saving             the newest checkpoint, the record of a save, the last save: retried, given up at the deadline
     open_sessions      the process's sessions: at its exit, after an exception that left one open, in a notebook
     loop_exit          how a ``for`` loop over a session was left: by ``break``, or by an exception

@@ -14,11 +14,10 @@ from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.engine import open_sessions
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.deadline import StopDeadline
-from supervisor_core.engine.ending import Ending
+from supervisor_core.engine.ending import Ending, SessionState
 from supervisor_core.engine.notices import HAS_ENDED, NOT_BEGUN, log_unrecorded
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
-from supervisor_core.engine.session_state import SessionState
 from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.events.notice_record import Severity
 from supervisor_core.events.telemetry import ServiceInterval, SkippedCheckpoint

@@ -132,7 +132,7 @@ class SessionMonitor:
         self._places = PlaceWatch(clock)
         self._stalls = StallDetector()
         self._watchdog = Watchdog(options.hang_action, response, stop_timeout_secs=stop_timeout(options))
-        self._stacks = StallStacks(identity.record.session, None, clock) if stacks is None else stacks
+        self._stacks = StallStacks(identity.record.session, clock) if stacks is None else stacks
         self._report = StallReport(identity.record.session, recorder, clock, on_stacks=self._stacks.add)
         self._service_stalls = ServiceStalls(options)
         self._loss_finite: bool | None = None

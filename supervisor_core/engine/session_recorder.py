@@ -313,7 +313,7 @@ class SessionRecorder:
             started_boot_secs=boot_secs(clock),
             info=info,
         )
-        self._stacks = StallStacks(session_id, logdir, clock, dump_blocked=options.dump_blocked_stacks)
+        self._stacks = StallStacks(session_id, clock, dump_blocked=options.dump_blocked_stacks)
         self._monitor = SessionMonitor(
             self._identity,
             options=options,

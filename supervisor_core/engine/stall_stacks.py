@@ -1,8 +1,6 @@
-"""`StallStacks`: where the stacks of a session go besides its events file, which may be on what hangs.
-
-In memory there is ``<session id>.stacks`` (`supervisor_core.process.stacks_file`), with `DeadManTimer` for the time in
-which Python cannot run. In the logdir there is ``supervisor-stacks.<session id>.txt``, the same text, written by a
-thread of its own; it is for people, and for who has only the logdir.
+"""`StallStacks`: where the stacks of a session go besides its events file, which may be on what hangs: in memory, to
+``<session id>.stacks`` (`supervisor_core.process.stacks_file`), with `DeadManTimer` for the time in which Python cannot
+run.
 
 `DeadManTimer`: has the main thread's stack written when the thread that re-arms it cannot run.
 
@@ -20,13 +18,11 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
-import glob
 import logging
 import os
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -34,23 +30,15 @@ from pathlib import Path
 from typing import Any
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.base.errors import SupervisorError
 from supervisor_core.base.log import printable
 from supervisor_core.process.identity import signal_masks
 from supervisor_core.process.stacks import Stacks
 from supervisor_core.process.stacks_file import StacksFile, StacksLook, look_text, stacks_path
-from supervisor_core.storage.local import LOCAL, join, local_path
 
 _LOG = logging.getLogger("supervisor_core")
 
 LEAST_SECS, MOST_SECS = 10.0, 60.0
 """The dead-man timer fires when the monitor has not run for the hang timeout, within these bounds."""
-KEPT_LOOKS = 10
-LOOK_BYTES = 100_000
-"""Of a look in the logdir; with `KEPT_LOOKS` this bounds the file to 1 MB."""
-KEPT_FILES = 20
-"""Files of stacks in a logdir: those of the newest sessions that stalled."""
-
 
 _SIGEV_THREAD_ID = 4
 _TRIED = 20
@@ -182,21 +170,18 @@ def _free_signal() -> int:
 
 
 class StallStacks:
-    """The files of one session. Nothing here raises: what cannot be written is logged once.
+    """The file of one session. Nothing here raises: what cannot be written is logged once.
 
-    `open`, `by_timer` and `add` are called by one thread, `arm` by any. Before `open` and after `close` they do nothing
-    but for the file in the logdir.
+    `open`, `by_timer` and `add` are called by one thread, `arm` by any. Before `open` and after `close` they do
+    nothing.
 
     Args:
         session_id: the session's id.
-        logdir: for the file in it; None or a remote one: there is no such file.
         clock: replaced in tests.
         dump_blocked: see `Options.dump_blocked_stacks`.
     """
 
-    def __init__(
-        self, session_id: str, logdir: str | None, clock: Clock = SYSTEM_CLOCK, *, dump_blocked: bool = True
-    ) -> None:
+    def __init__(self, session_id: str, clock: Clock = SYSTEM_CLOCK, *, dump_blocked: bool = True) -> None:
         self._session_id = session_id
         self._clock = clock
         self._dump_blocked = dump_blocked
@@ -204,8 +189,6 @@ class StallStacks:
         self._file: StacksFile | None = None
         self._timer: DeadManTimer | None = None
         self._has_failed = False
-        local = None if logdir is None else local_path(logdir)
-        self._copy = None if local is None else _LogdirCopy(local, session_id)
 
     def open(self, directory: Path | None) -> None:
         """Create the file in memory, and the timer if there is to be one.
@@ -236,13 +219,10 @@ class StallStacks:
         return None
 
     def add(self, title: str, stacks: Stacks) -> None:
-        """Write the stacks to both places. Does not wait for the logdir."""
-        text = look_text(title, self._clock.wall(), stacks)
+        """Write the stacks."""
         if self._file is not None:
             with self._logging_failure():
-                self._file.add(text)
-        if self._copy is not None:
-            self._copy.add(text)
+                self._file.add(look_text(title, self._clock.wall(), stacks))
 
     def close(self) -> None:
         """Remove the timer and the file in memory. In a forked child they are the parent's, and stay."""
@@ -263,60 +243,3 @@ class StallStacks:
             if not self._has_failed:
                 _LOG.warning("A hang of this session may leave no stacks in memory: %s", printable(str(error)))
             self._has_failed = True
-
-
-class _LogdirCopy:
-    """The newest looks in a file of the logdir. While one is being written, later ones wait for it in memory."""
-
-    def __init__(self, directory: str, session_id: str) -> None:
-        self._directory = directory
-        self._path = path_in_logdir(directory, session_id)
-        self._lock = threading.Lock()
-        self._looks: deque[bytes] = deque(maxlen=KEPT_LOOKS)
-        self._is_new = False
-        self._is_writing = False
-        self._has_failed = False
-
-    def add(self, text: str) -> None:
-        data = text.encode("utf-8", "backslashreplace")
-        with self._lock:
-            self._looks.append(data if len(data) <= LOOK_BYTES else data[: LOOK_BYTES - 6] + b"\n...\n\n")
-            self._is_new = True
-            if self._is_writing:
-                return
-            self._is_writing = True
-        try:
-            threading.Thread(target=self._write, name="supervisor_stacks", daemon=True).start()
-        except RuntimeError:  # no more threads: they are in the events file
-            with self._lock:
-                self._is_writing = False
-
-    def _write(self) -> None:
-        while True:
-            with self._lock:
-                if not self._is_new:
-                    self._is_writing = False
-                    return
-                self._is_new = False
-                data = b"".join(self._looks)
-            try:
-                LOCAL.replace(self._path, data)
-                remove_old(self._directory)
-            except (OSError, SupervisorError) as error:
-                if not self._has_failed:
-                    self._has_failed = True
-                    _LOG.warning("The stacks of a stall cannot be written to %s: %s", self._path, error)
-
-
-def path_in_logdir(directory: str, session_id: str) -> str:
-    """Return the file for the stacks of a session in a logdir."""
-    return join(directory, f"supervisor-stacks.{session_id}.txt")
-
-
-def remove_old(directory: str) -> None:
-    """Remove the files of stacks in a logdir but for the newest `KEPT_FILES`. Raises nothing."""
-    found = glob.glob(path_in_logdir(glob.escape(directory), "*"))
-    if len(found) > KEPT_FILES:
-        with suppress(OSError):
-            for path in sorted(found, key=os.path.getmtime)[:-KEPT_FILES]:
-                os.unlink(path)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from supervisor_core.engine.stall_stacks import path_in_logdir, remove_old
 from supervisor_core.engine.stalls import BUSY_SHARE, WAITING_SHARE
 from supervisor_core.events.telemetry import StallRecord
 from supervisor_core.process.outside import OutsideStacks, outside_stacks
@@ -20,7 +20,7 @@ from supervisor_core.process.stacks import MAIN_THREAD, Activity, Stacks, locati
 from supervisor_core.process.stacks_file import MAGIC, MOST_BYTES, look_text, parse, read_stacks
 from supervisor_core.restarter.hang import TRAINS, Hang
 from supervisor_core.restarter.processes import descendants
-from supervisor_core.storage.local import LOCAL, local_path
+from supervisor_core.storage.local import LOCAL, join, local_path
 
 TIMEOUT_SECS = 5.0
 """py-spy takes a twentieth of a second; the restarter does not wait long for one that hangs itself."""
@@ -238,3 +238,21 @@ class HangAlarm:
             location=None if kept is None else kept.line,
             stacks={} if kept is None else kept.stacks,
         )
+
+
+KEPT_FILES = 20
+"""Files of stacks in a logdir: those of the newest sessions that hung."""
+
+
+def path_in_logdir(directory: str, session_id: str) -> str:
+    """Return the file for the stacks of a session in a logdir."""
+    return join(directory, f"supervisor-stacks.{session_id}.txt")
+
+
+def remove_old(directory: str) -> None:
+    """Remove the files of stacks in a logdir but for the newest `KEPT_FILES`. Raises nothing."""
+    found = glob.glob(path_in_logdir(glob.escape(directory), "*"))
+    if len(found) > KEPT_FILES:
+        with suppress(OSError):
+            for path in sorted(found, key=os.path.getmtime)[:-KEPT_FILES]:
+                os.unlink(path)

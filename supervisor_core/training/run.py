@@ -20,12 +20,11 @@ from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.engine import open_sessions
 from supervisor_core.engine.coordinator import Coordinator
 from supervisor_core.engine.deadline import Deadline
-from supervisor_core.engine.ending import Ending
+from supervisor_core.engine.ending import Ending, SessionState
 from supervisor_core.engine.environment import versions
 from supervisor_core.engine.lifecycle import Notifies, SessionLifecycle
 from supervisor_core.engine.loop_exit import LoopExit
 from supervisor_core.engine.session_recorder import SessionRecorder
-from supervisor_core.engine.session_state import SessionState
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import ServiceInterval, Trigger
 from supervisor_core.run.status import RunStatus

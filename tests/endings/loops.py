@@ -23,7 +23,7 @@ from typing import Any
 
 import supervisor_core
 from supervisor_core import Options, Run, supervise
-from supervisor_core.engine import deadline, ending, signal_watch, stop_signals
+from supervisor_core.engine import deadline, ending, signal_watch
 
 STEPS, AT = 6, 3
 PAUSE = threading.Event()  # never set
@@ -472,7 +472,7 @@ def main() -> None:
     """Train, and say how the program went on."""
     facade, event, logdir = sys.argv[1:4]
     options = json.loads(sys.argv[4])
-    stop_signals.AGAIN_SECS = 10.0  # a slow disk may take longer than a second for the last record
+    ending.AGAIN_SECS = 10.0  # a slow disk may take longer than a second for the last record
     ending.HANG_UP_SECS = 60.0  # a shell that has not ended yet passes no SIGHUP on
     if "reserve_secs" in options:  # and so it may at the end of the stop timeout
         deadline.RESERVE_SHARE, deadline.RESERVE_SECS = 1.0, options.pop("reserve_secs")

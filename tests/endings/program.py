@@ -22,7 +22,7 @@ import tensorflow as tf
 
 import supervisor_core
 from supervisor_core import Options, Supervisor
-from supervisor_core.engine import deadline, signal_watch, stop_signals
+from supervisor_core.engine import deadline, ending, signal_watch
 
 WAIT = threading.Event()
 HELD_SECS = 3600
@@ -284,19 +284,19 @@ def evaluates(t: Training) -> None:
 
 def comes_back_late(t: Training) -> None:
     """Be in a run that returns after a second Ctrl-C, when the last records are written and the process would end."""
-    signal_watch.ONE_PRESS_SECS = stop_signals.UNWIND_SECS = 0.0
-    stop_signals.AGAIN_SECS = float(HELD_SECS)
+    signal_watch.ONE_PRESS_SECS = ending.UNWIND_SECS = 0.0
+    ending.AGAIN_SECS = float(HELD_SECS)
     with t.supervisor().managed_session() as sess:
-        ending, write = t.sv._lifecycle.ending, t.sv._lifecycle.ending.write_last_records
+        its_end, write = t.sv._lifecycle.ending, t.sv._lifecycle.ending.write_last_records
 
         def write_and_let_go() -> None:
             write()
             LET_GO.set()
-            while not ending.signals.interrupted:
+            while not its_end.signals.interrupted:
                 WAIT.wait(0.01)
 
         def say_when_read() -> None:  # no handler is called as long as the main thread is in native code
-            while not ending.signals._watch._episode.acted:
+            while not its_end.signals._watch._episode.acted:
                 WAIT.wait(0.01)
             say("handled")
 
@@ -308,7 +308,7 @@ def comes_back_late(t: Training) -> None:
                     if thread.name in ("supervisor-final-save", "signal-act"):
                         thread.join()
 
-        ending.write_last_records = write_and_let_go
+        its_end.write_last_records = write_and_let_go
         t.train(sess)
         threading.Thread(target=say_when_read, daemon=True).start()
         with_clean_up(run_until_no_save_waits)
@@ -317,7 +317,7 @@ def comes_back_late(t: Training) -> None:
 def waits_while_nothing_can_be_saved(t: Training) -> None:
     """Wait in Python, while a run hangs elsewhere; say when the first signal was handled. Any later one is a second,
     and the main thread has all the time that it may need to come to its `KeyboardInterrupt`."""
-    signal_watch.ONE_PRESS_SECS, stop_signals.UNWIND_SECS = 0.0, float(HELD_SECS)
+    signal_watch.ONE_PRESS_SECS, ending.UNWIND_SECS = 0.0, float(HELD_SECS)
 
     def wait() -> None:
         watch = t.sv._lifecycle.ending.signals._watch
@@ -488,7 +488,7 @@ def monitored_fork_leaves(t: Training) -> None:
 def main(name: str, logdir: str, given: str) -> None:
     """Train as asked, and come to an end."""
     options = json.loads(given)
-    stop_signals.AGAIN_SECS, stop_signals.RETURN_SECS = 10.0, float(HELD_SECS)  # the disk, the machine may be slow
+    ending.AGAIN_SECS, ending.RETURN_SECS = 10.0, float(HELD_SECS)  # the disk, the machine may be slow
     if "reserve_secs" in options:
         deadline.RESERVE_SHARE, deadline.RESERVE_SECS = 1.0, options.pop("reserve_secs")
     with tf.Graph().as_default():

@@ -11,8 +11,7 @@ import pytest
 from supervisor_core.base.clock import SYSTEM_CLOCK
 from supervisor_core.base.options import Options
 from supervisor_core.engine.deadline import Deadline, StopDeadline
-from supervisor_core.engine.session_state import StopReason
-from supervisor_core.engine.stop_signals import AGAIN_SECS, StopSignals
+from supervisor_core.engine.ending import AGAIN_SECS, StopReason, StopSignals
 
 
 class Timer:

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.engine.stall_stacks import KEPT_FILES
 from supervisor_core.process.outside import OutsideStacks
 from supervisor_core.process.stacks_file import MOST_BYTES, StacksFile, look_text, read_stacks, stacks_path
 from supervisor_core.restarter.hang import Hang
-from supervisor_core.restarter.hang_stacks import KeptStacks, hang_stacks, suspects
+from supervisor_core.restarter.hang_stacks import KEPT_FILES, KeptStacks, hang_stacks, suspects
 
 SEEN = OutsideStacks(stacks={"MainThread": ("/x/train.py:88 step",)}, holds_lock="MainThread")
 TITLE = (

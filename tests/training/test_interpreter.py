@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from supervisor_core import LogdirInUseError, Options, supervise
-from supervisor_core.engine import stop_signals
+from supervisor_core.engine import ending
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 PAUSE = threading.Event()  # never set
@@ -151,7 +151,7 @@ def test_a_session_in_a_thread(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, handled: bool
 ) -> None:
     """Leaves the process's signal handlers alone and says so, once; a requested stop ends it."""
-    monkeypatch.setattr(stop_signals, "_SAID", threading.Lock())  # another test's session may have said it
+    monkeypatch.setattr(ending, "_SAID", threading.Lock())  # another test's session may have said it
     handlers = [signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGINT)]
     runs, is_training, steps = [], threading.Event(), []
 
@@ -172,5 +172,5 @@ def test_a_session_in_a_thread(
     assert not thread.is_alive()
     assert outcomes(tmp_path) == [("requested", None, len(steps))]
     assert runs[0].newest_checkpoint == str(tmp_path / "checkpoints" / f"ckpt-{len(steps)}")
-    warned = [record.getMessage() for record in caplog.records if record.msg == stop_signals.IN_A_THREAD]
+    warned = [record.getMessage() for record in caplog.records if record.msg == ending.IN_A_THREAD]
     assert [("'trainer'" in text) for text in warned] == ([True] if handled else [])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from supervisor_core import Options, Run, supervise
-from supervisor_core.engine.stop_signals import StopSignals
+from supervisor_core.engine.ending import StopSignals
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.training import saver as savers
 
