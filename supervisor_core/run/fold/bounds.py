@@ -29,6 +29,8 @@ MAX_FOLLOWED_TAGS = 50_000
 """Of one run: tags whose steps are searched for restarts, counted once per stretch of a file; each takes 2 kB."""
 MAX_HISTORY = 100_000
 """Saves of one run; of one launch of another writer."""
+KEPT_SAVES = 64
+"""Of one session, for who holds thousands of runs, and asks about the present."""
 MAX_STALLS = 1_000
 MAX_RECOVERIES = 10_000
 MAX_SILENCES = 10_000
@@ -67,11 +69,16 @@ def _most(kind: History) -> int:
 
 
 class Allowance:
-    """The bounds that all files of a run share."""
+    """The bounds that all files of a run share.
 
-    __slots__ = ("_pools", "curves", "followed_tags", "sessions", "tags")
+    Args:
+        kept_saves: how many of a session's newest saves are kept; None: all.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_pools", "curves", "followed_tags", "kept_saves", "sessions", "tags")
+
+    def __init__(self, kept_saves: int | None = None) -> None:
+        self.kept_saves = kept_saves
         self.tags = MAX_TAGS
         self.followed_tags = MAX_FOLLOWED_TAGS
         self.sessions = MAX_SESSIONS
@@ -134,12 +141,10 @@ class Pool:
         self._shares.pop(share, None)
         self._shares[share] = None
 
-    def forgotten(self, share: Share, count: int, chars: int) -> None:
-        """Count items that a session has forgotten by itself."""
-        self._count -= count
+    def removed(self, chars: int) -> None:
+        """Count an item that a session has removed by itself; it has others."""
+        self._count -= 1
         self._chars -= chars
-        if not len(share):
-            self._shares.pop(share, None)
 
     def _drop(self, count: int) -> None:
         share = next(iter(self._shares))
@@ -195,14 +200,10 @@ class Newest(Generic[_T]):
         self.dropped += len(gone)
         return 0 if self._chars is None else sum(map(self._chars, gone))
 
-    def forget(self, is_useless: Callable[[_T], bool]) -> int:
-        """Remove items of which nothing is asked any more; return their number. They do not count as dropped."""
-        gone = [item for item in self.items if is_useless(item)]
-        if gone:
-            self._items = [item for item in self.items if not is_useless(item)]
-            chars = 0 if self._chars is None else sum(map(self._chars, gone))
-            self._allowance.pool(self._kind).forgotten(self, len(gone), chars)
-        return len(gone)
+    def remove(self, index: int) -> None:
+        """Remove an item of which nothing is asked any more. It does not count as dropped."""
+        item = self.items.pop(index)
+        self._allowance.pool(self._kind).removed(0 if self._chars is None else self._chars(item))
 
     @property
     def total(self) -> int:

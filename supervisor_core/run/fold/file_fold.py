@@ -7,6 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -26,10 +27,9 @@ from supervisor_core.run.fold.other_writers import Cadence, Launches
 from supervisor_core.run.fold.restarter_launches import LaunchFold
 from supervisor_core.run.fold.session_fold import SessionFold
 from supervisor_core.run.fold.session_parts import NOTHING, chars_of_stacks
-from supervisor_core.run.fold.tag_ends import TagEnds
 from supervisor_core.run.model.rate_history import RateHistory
 from supervisor_core.run.model.run import TotalsOfFiles
-from supervisor_core.run.model.tag_values import LastValue, NonFinite
+from supervisor_core.run.model.tag_values import NonFinite, TagValues
 
 RESTARTER_SUFFIX = ".restarter"
 """How the names of the events files end that a restarter writes."""
@@ -45,9 +45,33 @@ class FileFold:
     """
 
     __slots__ = (
-        "_allowance", "_beyond_bounds", "_kept_ticks", "cadence", "created_at", "deaths", "ends", "first_at",
-        "first_step", "hparams", "last_at", "last_step", "last_values", "launches", "losses", "max_step", "nonfinite",
-        "path", "rates", "restarter_launches", "session_logs", "sessions", "speed", "start_step", "tail", "version",
+        "_allowance",
+        "_beyond_bounds",
+        "_kept_ticks",
+        "cadence",
+        "created_at",
+        "deaths",
+        "first_at",
+        "first_step",
+        "hparams",
+        "last_at",
+        "last_points",
+        "last_step",
+        "last_steps",
+        "launches",
+        "losses",
+        "max_step",
+        "nonfinite",
+        "path",
+        "rates",
+        "restarter_launches",
+        "session_logs",
+        "sessions",
+        "speed",
+        "start_step",
+        "tags",
+        "tail",
+        "version",
     )  # fmt: skip
 
     def __init__(self, path: str, kept_ticks: int | None = None, allowance: Allowance | None = None) -> None:
@@ -67,14 +91,15 @@ class FileFold:
         """By tag, for tags with NaN or infinite values."""
         self.losses: dict[str, LossTail] = {}
         """By tag, of those that are named as a loss."""
-        self.last_values: dict[str, LastValue] = {}
-        """By tag, of those that are named as a loss or an accuracy."""
         self.session_logs: Mapping[str, int] = NOTHING
         self.start_step: int | None = None
         """Of its first START."""
         self.hparams: Mapping[str, HParam] = NOTHING
         """Those that were written last."""
-        self.ends = TagEnds()
+        self.tags: dict[str, int] = {}
+        """Each with its place in the columns of last points."""
+        self.last_steps, self.last_points = array("q"), array("d")
+        """Of each tag the step and the value of its last point."""
         self.sessions: dict[str, SessionFold] = {}
         """The sessions with telemetry in it, by latest record."""
         self.restarter_launches = LaunchFold(self._allowance)
@@ -93,11 +118,6 @@ class FileFold:
         """The sort key of a run's files."""
         at = self.created_at if self.created_at is not None else self.first_at
         return (at if at is not None else 0.0, self.path)
-
-    @property
-    def tags(self) -> Mapping[str, int]:
-        """Its tags; each with a number of its own."""
-        return self.ends.index
 
     @property
     def last_session(self) -> str | None:
@@ -150,26 +170,19 @@ class FileFold:
             self.rates.add(chunk.scalars.get(RATE_TAG))
         for tag, points in chunk.scalars.items():
             self._nonfinite(tag, points)
-            if tag not in self.tags:
-                self._follow(tag)
+            if tag not in self.tags and LOSS.search(tag):
+                self.losses[tag] = LossTail()
             if tag in self.losses:
                 self.losses[tag] = self.losses[tag].followed_by(points)
-            if tag in self.last_values:
-                value, step = float(points.values[-1]), int(points.steps[-1])
-                self.last_values[tag] = LastValue(tag=tag, value=value, step=step)
-            self.ends.add(tag, points)
+            place = self.tags.setdefault(tag, len(self.tags))
+            if place == len(self.last_steps):
+                self.last_steps.append(0)
+                self.last_points.append(0.0)
+            self.last_steps[place], self.last_points[place] = int(points.steps[-1]), float(points.values[-1])
         self.tail.add(chunk.scalars, beats)
         if not self.sessions:
             self.launches.add(chunk)
             self.cadence.add(chunk.scalars)
-
-    def _follow(self, tag: str) -> None:
-        """Follow a new tag if it is named as a loss or an accuracy."""
-        is_loss = LOSS.search(tag) is not None
-        if is_loss:
-            self.losses[tag] = LossTail()
-        if is_loss or ACCURACY.search(tag):
-            self.last_values[tag] = LastValue(tag=tag, value=math.nan, step=0)
 
     @property
     def is_of_restarter(self) -> bool:
@@ -269,6 +282,11 @@ MAX_LAST_VALUES = 20
 """Of one run."""
 
 
+@lru_cache(maxsize=4096)
+def _is_shown(tag: str) -> bool:
+    return LOSS.search(tag) is not None or ACCURACY.search(tag) is not None
+
+
 def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTotals:
     """Return the sums over files.
 
@@ -278,14 +296,17 @@ def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTota
             event does not count.
     """
     files = tuple(files)
-    tags = set[str]().union(*(file.tags for file in files))
+    points = {tag: (file.last_steps[at], file.last_points[at]) for file in files for tag, at in file.tags.items()}
+    tags = tuple(sorted(points))
+    steps, values = array("q", [points[tag][0] for tag in tags]), array("d", [points[tag][1] for tag in tags])
+    tag_values = TagValues(tags, steps, values)
+    shown = sorted(filter(_is_shown, tags), key=prominence)[:MAX_LAST_VALUES]
     logs = Counter(_NO_LOGS)
     nonfinite: dict[str, NonFinite] = {}
     for file in files:
         logs.update(file.session_logs)
         for tag, found in file.nonfinite.items():
             nonfinite[tag] = nonfinite[tag].merged(found) if tag in nonfinite else found
-    newest = {tag: value for file in files for tag, value in file.last_values.items()}
     seen = [file.last_at for file in files if file.path not in earlier and file.last_at is not None]
     return FileTotals(
         first_step=next((file.first_step for file in files if file.first_step is not None), None),
@@ -296,7 +317,8 @@ def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTota
         scalar_tags=len(tags),
         nonfinite_tags=tuple(nonfinite[tag] for tag in sorted(nonfinite)),
         hparams=next((file.hparams for file in reversed(files) if file.hparams), {}),
-        last_values=tuple(newest[tag] for tag in sorted(newest, key=prominence)[:MAX_LAST_VALUES]),
+        last_values=tuple(value for tag in shown if (value := tag_values.of(tag)) is not None),
+        tag_values=tag_values,
         rates=latest_rates([file.rates for file in files if file.rates is not None]),
     )
 

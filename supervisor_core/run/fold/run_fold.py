@@ -18,7 +18,7 @@ from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.record_fields import replaced, values_of
 from supervisor_core.events.telemetry import DeathRecord, OpenStall
 from supervisor_core.run.fold.advice import FAILURES, Costs, advice, present_interval
-from supervisor_core.run.fold.bounds import Allowance, DroppedKind
+from supervisor_core.run.fold.bounds import KEPT_SAVES, Allowance, DroppedKind
 from supervisor_core.run.fold.ended_launches import (
     OUTCOMES_OF_THE_DEAD,
     RestarterRuns,
@@ -34,14 +34,12 @@ from supervisor_core.run.fold.inferred_sessions import inferred_facts
 from supervisor_core.run.fold.notices import notices_of
 from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.fold.restarter_launches import joined, merged, with_process
-from supervisor_core.run.fold.segments import Segments
 from supervisor_core.run.fold.session_facts import SessionFacts, telemetry_facts
 from supervisor_core.run.fold.session_fold import merged_session, with_last_beat, with_liveness
 from supervisor_core.run.fold.session_parts import NOTHING, clocks_differ, with_stall
-from supervisor_core.run.fold.tag_ends import newest_values
 from supervisor_core.run.fold.timeline import Timeline, dead_session, timeline_of
 from supervisor_core.run.fold.watched_launch import watched_launch, watched_state, with_stalls
-from supervisor_core.run.model.checkpoints import Checkpoint, CheckpointFiles, Present, last_good, useless_saves
+from supervisor_core.run.model.checkpoints import Checkpoint, CheckpointFiles, Present, last_good
 from supervisor_core.run.model.liveness_record import LivenessRecord
 from supervisor_core.run.model.program_launch import ProgramLaunch
 from supervisor_core.run.model.rate_history import RateHistory
@@ -81,7 +79,8 @@ class RunFold:
         name: the run's, as TensorBoard names it.
         kept_ticks: the number of newest ticks kept per service thread, and of newest spans per thread and per worker;
             then `Run.rates` is empty. None: all are kept.
-        all_saves: whether saves that say nothing of the present are kept, too.
+        all_saves: whether all saves are kept; else of each session the newest `KEPT_SAVES`, and of a longer row of
+            failures its first with the save before it.
 
     Example:
         >>> fold = RunFold("digits")
@@ -92,9 +91,9 @@ class RunFold:
 
     def __init__(self, name: str, *, kept_ticks: int | None = None, all_saves: bool = True) -> None:
         self.name = name
-        self._kept_ticks, self._all_saves = kept_ticks, all_saves
+        self._kept_ticks = kept_ticks
         self._files: dict[str, FileFold] = {}
-        self._allowance = Allowance()
+        self._allowance = Allowance(None if all_saves else KEPT_SAVES)
         self._facts: Mapping[str, tuple[object, SessionFacts]] = NOTHING
         self._timeline: Timeline | None = None
         self._totals = _NO_TOTALS
@@ -176,8 +175,6 @@ class RunFold:
         if present is not unchecked:
             self._presence = self._presence or CheckpointFiles()
             checkpoints = self._presence.joined(checkpoints, present)
-        if not self._all_saves and self._forget_saves(checkpoints):
-            return self.run(now, present, restarter_runs)
         loss_finite, since = self._losses(sessions)
         step = line.history.step
         saved = _saved_if_at_risk(state, step, sessions, checkpoints, line.history.recoveries)
@@ -214,18 +211,6 @@ class RunFold:
             dropped={str(kind): count for kind, count in self._dropped.items()},
         )
 
-    def _forget_saves(self, checkpoints: Sequence[Checkpoint]) -> bool:
-        """Forget the saves that say nothing of the present; return whether there were some."""
-        useless = useless_saves(checkpoints)
-        if not useless:
-            return False
-        before = [session.version for file in self._files.values() for session in file.sessions.values()]
-        for file in self._files.values():
-            for session in file.sessions.values():
-                session.forget_saves(useless)
-        self._timeline = None
-        return before != [session.version for file in self._files.values() for session in file.sessions.values()]
-
     def _speed(self) -> RateHistory:
         """Return the rates of all files as one history."""
         files = sorted(self._files.values(), key=lambda file: file.order)
@@ -260,8 +245,7 @@ class RunFold:
             last = sessions[-1].files if sessions else ()
             earlier = {path for session in sessions if not session.inferred for path in session.files}
             ordered = _in_order(files, sessions)
-            newest = newest_values(((file.path, file.ends) for file in ordered), Segments(history))
-            self._totals = replace(totals(ordered, earlier.difference(last)), tag_values=newest)
+            self._totals = totals(ordered, earlier.difference(last))
             if self._launches:
                 history = replace(history, restarts=joined(history.restarts, sessions, self._launches))
                 stalls = (stall for file in files for stall in file.restarter_launches.stalls())

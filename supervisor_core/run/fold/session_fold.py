@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -32,7 +32,6 @@ from supervisor_core.run.fold.session_parts import (
     StallFold,
     StepFold,
 )
-from supervisor_core.run.model.checkpoints import SaveKey, save_key
 from supervisor_core.run.model.liveness_record import LivenessRecord
 from supervisor_core.run.model.run import BUCKET_OF_PHASE, STALL
 
@@ -91,10 +90,6 @@ class SessionFold:
     def dropped_reports(self) -> int:
         """Number of reports of threads and workers beyond the bounds."""
         return self.threads.refused + self.workers.refused
-
-    def forget_saves(self, useless: Collection[SaveKey]) -> None:
-        """Forget saves."""
-        self._records += self.saves.checkpoints.forget(lambda saved: save_key(saved) in useless)
 
     def add(self, mark: TelemetryMark) -> bool:
         """Add one record; return whether it shows that the wall clock was set since the one before."""

@@ -182,10 +182,11 @@ _NO_SAVES = Distribution(bounds=SAVE_BOUNDS, counts=(0,) * (len(SAVE_BOUNDS) + 1
 class SaveFold:
     """A session's saves."""
 
-    __slots__ = ("blocked_secs", "checkpoints", "count", "failures", "failures_in_a_row", "secs")
+    __slots__ = ("_kept", "blocked_secs", "checkpoints", "count", "failures", "failures_in_a_row", "secs")
 
     def __init__(self, allowance: Allowance) -> None:
         self.checkpoints: Newest[Checkpoint] = Newest(allowance, "checkpoints", _chars_of_save)
+        self._kept = allowance.kept_saves
         self.count = self.failures = self.failures_in_a_row = 0
         self.secs = self.blocked_secs = _NO_SAVES
         """Durations of the successful ones, and for how long they blocked the training."""
@@ -203,13 +204,22 @@ class SaveFold:
             self.count += 1
             self.failures += 1
             self.failures_in_a_row += 1
+            self._keep_newest()
         elif record.path is not None:
             self.count += 1
             self.failures_in_a_row = 0
             self.secs = self.secs.with_value(record.secs or 0.0)
             self.blocked_secs = self.blocked_secs.with_value(record.blocked_secs or 0.0)
+            self._keep_newest()
             return True
         return False
+
+    def _keep_newest(self) -> None:
+        """Remove the oldest save, but neither the first of the failures since the last good one nor that one: they say
+        since when saves fail."""
+        count = len(self.checkpoints)
+        if self._kept is not None and count > self._kept:
+            self.checkpoints.remove(0 if self.failures_in_a_row < count - 1 else 2)
 
     def absorb(self, later: SaveFold) -> None:
         """Add what a later file holds."""

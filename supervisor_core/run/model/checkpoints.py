@@ -74,30 +74,6 @@ def save_key(saved: Checkpoint) -> SaveKey:
     return saved.session, saved.at, saved.path
 
 
-KEPT_SAVES, KEPT_UNSEEN = 4, 8
-"""Of a run of which only the present counts: its newest saves; likewise, where it is unknown which files exist."""
-
-
-def useless_saves(checkpoints: Sequence[Checkpoint]) -> frozenset[SaveKey]:
-    """Return which saves say nothing of the present: old ones that failed or whose files are gone. Empty where they
-    are few.
-
-    Kept are the newest, the newest good one, those that are there, and the first of the failures without a success
-    since then.
-    """
-    useless = set[SaveKey]()
-    has_failed_since = True
-    newest_good = next((saved for saved in reversed(checkpoints) if saved.ok and saved.path is not None), None)
-    for age, saved in enumerate(reversed(checkpoints)):
-        before = checkpoints[-age - 2] if age + 1 < len(checkpoints) else None
-        has_failed_since &= not saved.ok
-        is_first_failure = has_failed_since and (before is None or before.ok or before.session != saved.session)
-        kept = KEPT_UNSEEN if saved.is_there is None else KEPT_SAVES
-        if age >= kept and not saved.is_there and saved is not newest_good and not is_first_failure:
-            useless.add(save_key(saved))
-    return frozenset(useless) if len(useless) > KEPT_SAVES else frozenset()
-
-
 def passed_over(checkpoints: Sequence[Checkpoint], skipped: Sequence[SkippedCheckpoint]) -> Iterator[tuple[int, str]]:
     """Yield which checkpoints a later session has passed over, by index, and why.
 

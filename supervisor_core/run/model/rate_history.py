@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from statistics import median
 from typing import NamedTuple
 
@@ -34,21 +33,15 @@ class Slow(NamedTuple):
 class RateHistory:
     """Means of each minute in which the training made steps; the newest `KEPT_MINUTES` are kept."""
 
-    __slots__ = ("_is_shared", "_means", "_stretches", "_weight")
+    __slots__ = ("_means", "_minutes", "_weight")
 
     def __init__(self) -> None:
-        self._stretches, self._means = array("I"), array("f")
-        """Of each stretch of minutes without a gap the first minute, and the place of its mean among all."""
+        self._minutes, self._means = array("I"), array("f")
         self._weight = 0.0
         """How many readings the newest mean is of."""
-        self._is_shared = False
-        """Whether another history has the same arrays."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RateHistory) and (self._stretches, self._means) == (
-            other._stretches,
-            other._means,
-        )
+        return isinstance(other, RateHistory) and (self._minutes, self._means) == (other._minutes, other._means)
 
     __hash__ = None  # type: ignore[assignment]  # it grows
 
@@ -62,55 +55,27 @@ class RateHistory:
         """
         if not (0.0 <= at < _LATEST and math.isfinite(steps_per_sec)):
             return
-        if self._is_shared:
-            self._stretches, self._means, self._is_shared = self._stretches[:], self._means[:], False
         minute = int(at // MINUTE_SECS)
-        count = len(self._means)
-        newest = self._stretches[-2] + count - 1 - self._stretches[-1] if count else -1
-        if minute > newest:
-            if not count or minute > newest + 1:
-                self._stretches.extend((minute, count))
-            self._means.append(steps_per_sec)
-            self._weight = weight
-            if count + 1 >= KEPT_MINUTES + _SPARE_MINUTES:
-                self._drop(count + 1 - KEPT_MINUTES)
+        if self._minutes and minute <= self._minutes[-1]:
+            self._weight += weight
+            self._means[-1] += (steps_per_sec - self._means[-1]) * weight / self._weight
             return
-        self._weight += weight
-        self._means[-1] += (steps_per_sec - self._means[-1]) * weight / self._weight
-
-    def _minute(self, place: int) -> int:
-        """Return the minute of a mean."""
-        stretch = bisect_right(self._stretches[1::2], place) - 1
-        return self._stretches[2 * stretch] + place - self._stretches[2 * stretch + 1]
-
-    def _minutes(self) -> Iterator[int]:
-        """Yield the minutes of all means."""
-        ends = [*self._stretches[3::2], len(self._means)]
-        for minute, place, end in zip(self._stretches[::2], self._stretches[1::2], ends, strict=True):
-            yield from range(minute, minute + end - place)
-
-    def _drop(self, count: int) -> None:
-        """Drop the oldest minutes."""
-        stretches = array("I", (self._minute(count), 0))
-        for minute, place in zip(self._stretches[::2], self._stretches[1::2], strict=True):
-            if place > count:
-                stretches.extend((minute, place - count))
-        self._stretches, self._means = stretches, self._means[count:]
+        self._minutes.append(minute)
+        self._means.append(steps_per_sec)
+        self._weight = weight
+        if len(self._minutes) >= KEPT_MINUTES + _SPARE_MINUTES:
+            del self._minutes[:-KEPT_MINUTES], self._means[:-KEPT_MINUTES]
 
     @classmethod
     def joined(cls, parts: Iterable[RateHistory]) -> RateHistory:
         """Return what several files of one run hold, in their order, as a history of its own."""
         whole = cls()
         for part in parts:
-            if not part._means:
-                continue
             if not whole._means:
-                whole._stretches, whole._means, whole._weight = part._stretches, part._means, part._weight
-                part._is_shared = whole._is_shared = True
+                whole._minutes, whole._means, whole._weight = part._minutes[:], part._means[:], part._weight
                 continue
-            last = len(part._means) - 1
-            for place, (minute, mean) in enumerate(zip(part._minutes(), part._means, strict=True)):
-                whole.add(minute * MINUTE_SECS, mean, part._weight if place == last else 1.0)
+            for minute, mean in zip(part._minutes, part._means, strict=True):
+                whole.add(minute * MINUTE_SECS, mean, part._weight if minute == part._minutes[-1] else 1.0)
         return whole
 
     def slow(self, below: float, window_secs: float) -> Slow | None:
@@ -133,4 +98,4 @@ class RateHistory:
         usual = median(means[:begin])
         if recent >= below * usual:  # before it was faster for a moment only
             return None
-        return Slow(recent, usual, self._minute(first + begin) * MINUTE_SECS)
+        return Slow(recent, usual, self._minutes[first + begin] * MINUTE_SECS)

@@ -392,7 +392,7 @@ class TotalsOfFiles:
     last_values: tuple[LastValue, ...] = ()
     """Of the tags that are named as a loss or an accuracy, at most 20: the training's own first."""
     tag_values: TagValues = field(default_factory=TagValues)
-    """The newest kept value of each tag, as far as it is known (see `tag_ends`)."""
+    """The value of each tag that was written last."""
     hparams: Mapping[str, HParam] = field(default_factory=dict)
     """The hyperparameters that were written last, by name: at most 200 (`supervisor_core.run.watch.hparam_runs`)."""
     rates: tuple[float, ...] = ()

@@ -1,4 +1,4 @@
-"""What is known of the scalars of each tag of a run: its newest value, and its values that are not finite."""
+"""What is known of the scalars of each tag of a run: its last value, and its values that are not finite."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LastValue:
 
 @dataclass(frozen=True, slots=True)
 class TagValues:
-    """The newest kept value of each tag of a run; 24 bytes a tag.
+    """The last value of each tag of a run; 24 bytes a tag.
 
     Example:
         >>> values = TagValues(("acc", "loss"), array("q", [5, 6]), array("d", [0.5, 0.25]))

@@ -11,7 +11,6 @@ A session that ended in a directory, and that other sessions follow only elsewhe
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Hashable, Mapping, Set
 from dataclasses import replace
@@ -41,8 +40,6 @@ class CopyMarks(Generic[_Key]):
         """Each copy as it came, and as it was handed out."""
         self._originals: set[_Key] = set()
         """All others, as of the last time."""
-        self._groups: dict[str, tuple[list[tuple[_Key, bool]], list[WatchedRun], dict[_Key, _Key]]] = {}
-        """Of each session that several directories have: these, the runs in them, and which are copies."""
 
     def marked(self, runs: Mapping[_Key, WatchedRun]) -> dict[_Key, WatchedRun]:
         """Return the runs; each copy with `WatchedRun.copy_of`, and without a state of its own.
@@ -72,17 +69,10 @@ class CopyMarks(Generic[_Key]):
             for id in found:
                 if id in newest:
                     holders.setdefault(id, []).append(key)
-        before, self._groups = self._groups, {}
         originals: dict[_Key, _Key] = {}
         for id, keys in holders.items():
             if len(keys) > 1:
-                group = [(key, key in self._originals) for key in keys]
-                members = [runs[key] for key in keys]
-                known = before.get(id)
-                if known is None or known[0] != group or any(map(operator.is_not, known[1], members)):
-                    known = group, members, self._copies_of(id, keys, runs)
-                self._groups[id] = known
-                originals |= known[2]
+                originals |= self._copies_of(id, keys, runs)
         return originals
 
     def _copies_of(self, id: str, keys: list[_Key], runs: Mapping[_Key, WatchedRun]) -> dict[_Key, _Key]:

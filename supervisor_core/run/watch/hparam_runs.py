@@ -4,15 +4,16 @@ A run without any of its own has, in this order,
 
 1. those of the nearest directory above it: Keras writes them into ``run-0``, and scalars into ``run-0/train``;
    TensorBoard's HParams plugin counts both as one;
-2. those of a run right below it that holds nothing else, or one point of each tag, as PyTorch's ``add_hparams`` leaves
-   it, in a directory that is named by the time: the newest of these, else the only one of another name.
+2. those of the newest run right below it that is named by the time, as PyTorch's ``add_hparams`` does, and holds
+   nothing else, or one point of each tag.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import accumulate
 
 from supervisor_core.events.hparams import HParam
 from supervisor_core.run.model.snapshot import WatchedRun
@@ -44,14 +45,15 @@ class HParamsByPlace:
         before, self._joined = self._joined, {}
         found = dict(runs)
         owners = {name: watched.run.hparams for name, watched in runs.items() if watched.run.hparams}
-        if not owners:
-            return found
-        below = _below(runs, owners)
-        for name, watched in runs.items():
-            if name in owners:
-                continue
-            hparams = next((owners[above] for above in _above(name) if above in owners), None) or below.get(name)
-            if hparams is None:
+        below: dict[str, Mapping[str, HParam]] = {}
+        for name in sorted(owners, key=lambda name: (len(name), name)):  # of two times the later one is last
+            above, _, last = name.rpartition("/")
+            if re.fullmatch(BY_TIME, last) and _is_summary(runs[name]):
+                below[above or ROOT] = owners[name]
+        for name, watched in runs.items() if owners else ():
+            *above_it, _ = accumulate(name.split("/"), "{}/{}".format)
+            hparams = next((owners[above] for above in reversed(above_it) if above in owners), below.get(name))
+            if name in owners or hparams is None:
                 continue
             known = before.get(name)
             if known is None or known[0] is not watched or known[1].run.hparams != hparams:
@@ -59,32 +61,6 @@ class HParamsByPlace:
             self._joined[name] = known
             found[name] = known[1]
         return found
-
-
-def _above(name: str) -> Iterator[str]:
-    """Yield the names of the directories above a run, the nearest first; not the logdir: what it has is its own."""
-    while "/" in name:
-        name = name.rpartition("/")[0]
-        yield name
-
-
-def _below(
-    runs: Mapping[str, WatchedRun], owners: Mapping[str, Mapping[str, HParam]]
-) -> dict[str, Mapping[str, HParam]]:
-    """Return the hyperparameters that runs without any have in a run below them."""
-    parts: dict[str, list[str]] = {}
-    for name in owners:
-        above, _, _ = name.rpartition("/")
-        if (above or ROOT) in runs and name != ROOT and _is_summary(runs[name]):
-            parts.setdefault(above or ROOT, []).append(name)
-    found = {}
-    for above, names in parts.items():
-        by_time = [name for name in names if re.fullmatch(BY_TIME, name.rpartition("/")[2])]
-        if by_time:
-            found[above] = owners[max(by_time, key=lambda name: float(name.rpartition("/")[2]))]
-        elif len(names) == 1 and above != ROOT:
-            found[above] = owners[names[0]]
-    return found
 
 
 def _is_summary(watched: WatchedRun) -> bool:

@@ -29,8 +29,6 @@ _LOG = logging.getLogger("supervisor_core")
 
 _RUNS_A_COLLECTION = 100
 """Runs read between two collections of garbage during the first look."""
-_KEPT_AT_ONCE = 500
-"""Runs written into the cache in one transaction."""
 
 
 class LogdirWatch:
@@ -47,8 +45,7 @@ class LogdirWatch:
         shard: which part of these runs is read; None: all.
         kept_ticks: how many of each service thread's newest ticks, and of its newest spans, are kept; None: all, of
             which a run of a week has a hundred thousand.
-        all_saves: whether saves that say nothing of the present are kept; False: they are forgotten, for who holds
-            thousands of runs.
+        all_saves: see `RunFold`; False for who holds thousands of runs.
         filesystem: where events files are read from; the one that the path says.
         presence: where checkpoints are looked for.
         cache: directory of the runs that have ended (`run_cache`): a first look then does not read them. None:
@@ -181,10 +178,8 @@ class LogdirWatch:
         )
 
     def close(self) -> None:
-        """Bring the cache up to date, and close it."""
-        if self._cache is not None:
-            self._keep()
-            self._cache.close()
+        """Bring the cache up to date."""
+        self._keep()
 
     def _read(self, progressed: Callable[[int, int], None] | None = None) -> None:
         peeks = self._peeks and not (self._runs or isinstance(self._source, RemoteSource))
@@ -198,9 +193,7 @@ class LogdirWatch:
         """Write the runs that have ended since into the cache."""
         if self._cache is None:
             return
-        due = [watch for watch in self._runs.values() if watch.is_to_keep]
-        for first in range(0, len(due), _KEPT_AT_ONCE):
-            self._cache.keep(watch.kept() for watch in due[first : first + _KEPT_AT_ONCE])
+        self._cache.keep(watch.kept() for watch in self._runs.values() if watch.is_to_keep)
 
     def _find_deaths(self) -> bool:
         """Find the processes that are over without a record of it; return whether there are some since the last

@@ -78,7 +78,7 @@ def test_minutes_without_steps_are_none(seed: int, monkeypatch: pytest.MonkeyPat
     chance, history, minutes = random.Random(seed), RateHistory(), [0]
     for _ in range(60):
         history.add(minutes[-1] * 60.0, float(minutes[-1]))
-        kept = list(history._minutes())
+        kept = list(history._minutes)
         assert 8 <= len(kept) <= 12 or kept == minutes
         assert kept == minutes[-len(kept) :] == list(map(int, history._means))
         minutes.append(minutes[-1] + chance.choice((1, 1, 2, 30)))

@@ -61,17 +61,6 @@ def test_pytorch_writes_them_below(tmp_path: Path, name: str) -> None:
     assert hparams(tmp_path)[name] == {"lr": 0.2}
 
 
-def test_the_directory_below_may_have_a_name(tmp_path: Path) -> None:
-    """``add_hparams(run_name=...)``: the only one counts; of two, nobody knows which."""
-    for run in ("a", "b"):
-        wrote(tmp_path / run, *training())
-        wrote(tmp_path / run / "final", framed({"lr": 0.1}), scalar(0))
-    wrote(tmp_path / "b" / "other", framed({"lr": 0.2}), scalar(0))
-    found = hparams(tmp_path)
-    assert found["a"] == {"lr": 0.1}
-    assert "b" not in found
-
-
 def test_a_training_below_keeps_its_own(tmp_path: Path) -> None:
     """A run that trains is another run, whose hyperparameters are not those of the run above it."""
     wrote(tmp_path / "a", *training())

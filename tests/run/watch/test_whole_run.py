@@ -15,7 +15,7 @@ from tb_plugin.backend import ROUTES, start_backend
 from tb_plugin.http import Arguments
 from tb_plugin.logdirs import Logdir
 
-SAVES = 40
+SAVES = 80
 
 
 @pytest.fixture
@@ -31,11 +31,11 @@ def logs(tmp_path: Path, writing, clock) -> Path:
 
 @pytest.fixture
 def saves(tmp_path: Path, writing, clock) -> Path:
-    """A logdir with a run that saved forty times; no file of them is there any more."""
+    """A logdir with a run that saved eighty times; no file of them is there any more."""
     (tmp_path / "saves" / "a").mkdir(parents=True)
     file = writing.RunFile(tmp_path / "saves" / "a").ready()
     for number in range(SAVES):
-        at = clock.now - 500 + 10 * number
+        at = clock.now - 900 + 10 * number
         file.beat(at, steps=number + 1).saved(at, str(tmp_path / "saves" / "a" / f"m-{number + 1}"))
     return tmp_path / "saves"
 
