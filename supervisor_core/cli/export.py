@@ -15,9 +15,8 @@ from supervisor_core.cli.logdirs import GivenLogdir, GivenRuns, common_directory
 from supervisor_core.cli.look import first_look, looking_at
 from supervisor_core.cli.text import progress_bar
 from supervisor_core.history.formats import FORMATS, TableFile
-from supervisor_core.history.rows import CHECKPOINTS, SCALARS, TABLES, rows_of
+from supervisor_core.history.rows import CHECKPOINTS, SCALARS, TABLES, Table, rows_of
 from supervisor_core.history.scalars import RunPoints, ScalarColumns, ScalarPass
-from supervisor_core.history.table import Table
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.model.words import counted
 from supervisor_core.storage.local import local_path

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from rich.table import Table
 from rich.text import Text
 
 from supervisor_core.base.log import policy_digest, printable
-from supervisor_core.cli.text import SHOWN_ROWS, UNBOUNDED, Output, moment
+from supervisor_core.cli.text import SHOWN_ROWS, UNBOUNDED, Fitted, Output, known, literal, moment
 from supervisor_core.run.judge.fleet_report import SUSPECT_FACTOR, SUSPECT_RUNS, FleetReport, Usage
 from supervisor_core.run.model.words import UNKNOWN, count, counted, duration, listed, share
 
@@ -203,13 +202,12 @@ def _section(
 ) -> Section:
     found = list(items)
     shown = found[:most_rows]
-    cells = {heading: [cell(item) for item in shown] for heading, cell in columns.items()}
-    known = {heading: made for heading, made in cells.items() if any(text not in ("", UNKNOWN) for text in made)}
+    cells = known(shown, columns)
     return Section(
         title,
         tuple(said),
-        tuple(known),
-        tuple(zip(*known.values(), strict=True)),
+        tuple(cells),
+        tuple(zip(*cells.values(), strict=True)),
         len(found) - len(shown),
         frozenset(texts),
     )
@@ -257,15 +255,9 @@ def _show(out: Output, section: Section) -> None:
     for sentence in section.sentences:
         out.print(Text(printable(sentence)))
     if section.rows:
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for heading in section.headings:
-            is_text = heading in section.texts
-            table.add_column(
-                Text(printable(heading)), justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text
-            )
-        for row in section.rows:
-            table.add_row(*(Text(printable(cell)) for cell in row))
-        out.print(table)
+        columns = zip(section.headings, zip(*section.rows, strict=True), strict=True)
+        cells = {literal(heading): list(map(literal, column)) for heading, column in columns}
+        out.print(Fitted(cells, numbers=cells.keys() - section.texts))
     if section.left_out:
         out.print(Text(f"and {section.left_out:,} more: --json has all", style="dim"))
 
@@ -277,20 +269,9 @@ MOST_ROWS = 200
 _MOST_CHARACTERS = 300
 """Of one cell."""
 
-_COLOURS = {
-    "productive": ("#3aa667", "#46b374"),
-    "program_startup": ("#8db4e8", "#86aee2"),
-    "checkpoint_restore": ("#4a7fcb", "#5d8fda"),
-    "unproductive_checkpoint_save": ("#a98ad6", "#ac8fd8"),
-    "wasted_progress_from_disruption": ("#dd5a48", "#e5695a"),
-    "infrastructure_recovery_from_disruption": ("#8c4a3c", "#b0705f"),
-    "stall": ("#e0a32e", "#dca83f"),
-    "at_risk": ("#e89a8e", "#f0a79c"),
-}
-"""By bucket, in the light and in the dark, as in the tab; all others are grey."""
 _STYLE = """
 :root { color-scheme: light dark; --text: #1c2127; --muted: #59626e; --border: #d5d9e0; --panel: #f5f6f8;
-  --background: #fff; --accent: #1558b8; --other: #b4bcc6 }
+  --background: #fff; --accent: #1558b8 }
 body { margin: 0 auto; max-width: 72rem; padding: 16px 20px 48px; background: var(--background); color: var(--text);
   font: .875rem/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
   font-variant-numeric: tabular-nums }
@@ -299,8 +280,6 @@ h2 { font-size: .9375rem; margin: 28px 0 4px }
 p, dl { margin: 4px 0; max-width: 60rem }
 .muted, footer { color: var(--muted) }
 .big { font-size: 1.5rem; font-weight: 600 }
-.bar { display: flex; height: 22px; gap: 1px; border-radius: 4px; overflow: hidden; margin: 8px 0 }
-.bar span { min-width: 2px; background: var(--other) }
 .box { overflow-x: auto; border: 1px solid var(--border); border-radius: 8px; margin-top: 8px }
 table { border-collapse: collapse; width: 100% }
 th, td { text-align: left; padding: 4px 12px; border-bottom: 1px solid var(--border); vertical-align: top }
@@ -311,7 +290,7 @@ tr:last-child td { border-bottom: 0 }
 a { color: var(--accent) }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 1px }
 @media screen and (prefers-color-scheme: dark) { :root { --text: #e7e9ec; --muted: #a9b1bc;
-  --border: #454b54; --panel: #282b30; --background: #1f2125; --accent: #8ab8ff; --other: #7d8692 } }
+  --border: #454b54; --panel: #282b30; --background: #1f2125; --accent: #8ab8ff } }
 @media print { @page { margin: 12mm } :root { color-scheme: light } body { padding: 0; font-size: .6875rem;
     print-color-adjust: exact }
   h2 { break-after: avoid } tr { break-inside: avoid } .box { overflow: visible } th, td { padding: 2px 5px } }
@@ -326,10 +305,6 @@ _FORMULAS = (
     ("Failures", "Sessions that were lost or ended by an error. A loop of crashes without a step counts once."),
     ("Expected failures", "Those of all runs of a size, times the host's share of the hours of that size."),
 )
-_SOURCES = (
-    ("https://arxiv.org/abs/2410.21680", "arXiv 2410.21680", "Kokolis et al.: ETTR, MTTF by the size of a job"),
-    ("https://arxiv.org/abs/2509.16293", "arXiv 2509.16293", "Wan et al.: ETTR over a window"),
-)
 
 
 def fleet_page(report: FleetReport, place: str) -> bytes:
@@ -339,15 +314,8 @@ def fleet_page(report: FleetReport, place: str) -> bytes:
         report: the report.
         place: what it is of, as the logdirs are called.
     """
-    parts = _parts(report)
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"style-src '{policy_digest(_STYLE)}' '{policy_digest(parts)}'",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
+    policy = (
+        f"default-src 'none'; style-src '{policy_digest(_STYLE)}'; img-src data:; base-uri 'none'; form-action 'none'"
     )
     body = "".join(_body(report, place))
     return (
@@ -355,7 +323,7 @@ def fleet_page(report: FleetReport, place: str) -> bytes:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
         f"<title>{_escaped(f'{place} - Supervisor fleet report')}</title>\n"
-        f"<style>{_STYLE}</style>\n<style>{parts}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
+        f"<style>{_STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
     ).encode()
 
 
@@ -363,26 +331,13 @@ def _body(report: FleetReport, place: str) -> Iterator[str]:
     yield f"<header>\n<h1>Fleet report: {_escaped(place)}</h1>\n"
     yield f"<p class=muted>{_escaped(window(report))}</p>\n</header>\n<main>\n"
     if report.total.goodput is not None:
-        yield f"<p><span class=big>{share(report.total.goodput)}</span> goodput</p>\n{_bar(report)}"
+        yield f"<p><span class=big>{share(report.total.goodput)}</span> goodput</p>\n"
     yield from (f"<p>{_escaped(sentence)}</p>\n" for sentence in summary(report))
     for number, section in enumerate(sections(report, MOST_ROWS)):
         yield from _html_section(section, f"section-{number}")
     yield "</main>\n<footer>\n<h2>How it is computed</h2>\n<dl>\n"
     yield from (f"<dt>{_escaped(name)}</dt><dd>{_escaped(meaning)}</dd>\n" for name, meaning in _FORMULAS)
-    yield "</dl>\n<ul>\n"
-    yield from (f'<li><a href="{url}">{name}</a> {_escaped(what)}</li>\n' for url, name, what in _SOURCES)
-    yield "</ul>\n</footer>\n"
-
-
-def _bar(report: FleetReport) -> str:
-    """Return the shares of the time as a bar; the table below it says the same."""
-    total = report.total.device_secs
-    parts = [
-        f'<span class="part-{bucket}" title="{_escaped(cause_name(bucket))}: {share(secs / total)}"></span>'
-        for bucket in CAUSES
-        if (secs := report.total.secs.get(bucket, 0.0)) > 0
-    ]
-    return f"<div class=bar aria-hidden=true>{''.join(parts)}</div>\n"
+    yield "</dl>\n</footer>\n"
 
 
 def _html_section(section: Section, anchor: str) -> Iterator[str]:
@@ -401,16 +356,6 @@ def _html_section(section: Section, anchor: str) -> Iterator[str]:
     if section.left_out:
         yield f"<p class=muted>And {section.left_out:,} more: --json has all.</p>\n"
     yield "</section>\n"
-
-
-def _parts(report: FleetReport) -> str:
-    """Return the style of the bar's parts: the policy allows no style within an element."""
-    widths = "".join(
-        f".bar .part-{bucket}{{flex:{secs:.6g}}}" for bucket, secs in report.total.secs.items() if bucket in CAUSES
-    )
-    light = "".join(f".bar .part-{bucket}{{background:{colour}}}" for bucket, (colour, _) in _COLOURS.items())
-    dark = "".join(f".bar .part-{bucket}{{background:{colour}}}" for bucket, (_, colour) in _COLOURS.items())
-    return f"{widths}{light}@media screen and (prefers-color-scheme:dark){{{dark}}}"
 
 
 def _escaped(text: str) -> str:

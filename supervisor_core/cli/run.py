@@ -19,8 +19,8 @@ from supervisor_core.base.log import error_text
 from supervisor_core.base.options import STOP_TIMEOUT_SECS
 from supervisor_core.cli import Command, WrongInput, hints, require_system, seconds_option
 from supervisor_core.cli.logdirs import directories, empty
-from supervisor_core.cli.notify_options import notify_options, settings_of
 from supervisor_core.cli.serving import configure_log
+from supervisor_core.cli.watch import notify_options, settings_of
 from supervisor_core.notify.settings import NotifySettings
 from supervisor_core.storage.local import local_path
 

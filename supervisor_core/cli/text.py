@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
@@ -88,15 +88,16 @@ def headed(*columns: str) -> Table:
     return made
 
 
-class _Fitted:
+class Fitted:
     """A table whose short columns are wrapped only where the terminal is too narrow for them: no text is cut.
 
     Args:
         columns: heading -> cells, as markup.
+        numbers: headings of columns that are flush right.
     """
 
-    def __init__(self, columns: Mapping[str, Sequence[str]]) -> None:
-        self._columns = columns
+    def __init__(self, columns: Mapping[str, Sequence[str]], numbers: Collection[str] = ()) -> None:
+        self._columns, self._numbers = columns, numbers
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the table for this width."""
@@ -121,8 +122,8 @@ class _Fitted:
                     Text("\n").join(text.wrap(console, words[heading], overflow="fold")) for text in found
                 ]
         table = headed()
-        for title, *_ in texts.values():
-            table.add_column(title, overflow="fold")
+        for heading, (title, *_) in texts.items():
+            table.add_column(title, overflow="fold", justify="right" if heading in self._numbers else "left")
         for row in zip(*(cells for _, *cells in texts.values()), strict=True):
             table.add_row(*row)
         yield table
@@ -140,6 +141,12 @@ def bold(text: str) -> str:
     return f"[bold]{shown}{last}[/bold]"
 
 
+def known(items: Sequence[Item], columns: Mapping[str, Callable[[Item], str]]) -> dict[str, list[str]]:
+    """Return the cells of a table by their heading, without columns in which nothing is known."""
+    cells = {heading: [cell(item) for item in items] for heading, cell in columns.items()}
+    return {heading: texts for heading, texts in cells.items() if any(text not in ("", UNKNOWN) for text in texts)}
+
+
 def listed(
     items: Sequence[Item], columns: Mapping[str, Callable[[Item], str]], cut: str | None = None
 ) -> list[RenderableType]:
@@ -154,18 +161,15 @@ def listed(
     if not items:
         return []
     shown = items[-SHOWN_ROWS:]
-    cells = {heading: [cell(item) for item in shown] for heading, cell in columns.items()}
+    cells = known(shown, columns)
     whole_texts = []
-    for number, markup in enumerate(cells[cut] if cut is not None else ()):
+    for number, markup in enumerate(cells.get(cut or "", ())):
         text = Text.from_markup(markup)
         if cut is not None and len(text.plain) > _CUT:
             first = next(iter(cells))
             whole_texts.append(Text(f"{first} {Text.from_markup(cells[first][number]).plain}: {text.plain}"))
             cells[cut][number] = f"{literal(in_a_line(text.plain)[:_CUT])} ..."
-    known = {
-        heading: texts for heading, texts in cells.items() if any(text not in ("", UNKNOWN) for text in texts)
-    } or cells
-    return [_Fitted(known), *whole_texts]
+    return [Fitted(cells), *whole_texts] if cells else []
 
 
 # A glyph of its own for each state: colour is never the only sign.

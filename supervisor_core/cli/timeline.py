@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from math import inf, isfinite
 from textwrap import wrap
 
@@ -68,37 +67,21 @@ _NEVER_THE_CAUSE = {
 """Threads that training never waits for."""
 SHOWN_STACKS, SHOWN_FRAMES, SHOWN_WORDS = 5, 10, 10
 """Stacks, lines of each, and lines of standard error."""
-_OF_STATE = {"starting": "·", "idle": "─", "ticking": "█", "overdue": "!", "failed": "✗", "stopped": " "}
 _LEGEND = {
     "█": "session",
     "▒": "not kept",
     "░": "not known how it ended",
     "◆": "checkpoint",
     "✗": "killed or failed",
-    "!": "stall or overdue",
+    "!": "stall",
     "▲": "notice",
     "╌": "silent",
-    "─": "idle",
-}
-_LEGEND_OF_CLUSTER = {
     "↺": "restarted",
-    "█": "session, running",
-    "·": "waiting",
-    "▒": "not kept, lost",
-    "▓": "error",
 }
 SHOWN_VALUES = 6
 """Newest values; ``--json`` has more."""
 
 _RESTARTED = "↺"
-_OF_WORKER: dict[WorkerState, str] = {
-    "waiting": "·",
-    "running": "█",
-    "stalled": "!",
-    "lost": "▒",
-    "failed": "▓",
-    "stopped": " ",
-}
 _FIRST: tuple[WorkerState, ...] = ("failed", "lost", "stalled", "waiting", "running", "stopped")
 """Which workers are preferred where there is no room for all."""
 _FINAL: tuple[WorkerState, ...] = ("failed", "lost", "stopped")
@@ -215,8 +198,7 @@ def _bars(run: Run, width: int) -> Iterator[RenderableType]:
         yield Text(f"{name:<{label}}  {line}")
     span = f"{moment(start)}  {duration(end - start)}"
     yield Text(f"{'':<{label}}  {span}{moment(end):>{max(room - len(span), 0)}}", style="dim")
-    legend = {**_LEGEND, **(_LEGEND_OF_CLUSTER if run.workers or run.recoveries else {})}
-    used = "  ".join(f"{sign} {what}" for sign, what in legend.items() if sign in drawn)
+    used = "  ".join(f"{sign} {what}" for sign, what in _LEGEND.items() if sign in drawn)
     for line in wrap(used, room):
         yield Text(f"{'':<{label}}  {line}", style="dim")
     yield Text()
@@ -234,13 +216,6 @@ def _rows(run: Run, end: float) -> Iterator[tuple[str, list[Stretch]]]:
         yield "notices", [(at, at, "▲") for item in run.notices for at in (item.since or 0.0, item.at or 0.0)]
     if run.silences:
         yield "silent", [(item.since, item.until, "╌") for item in run.silences]
-    threads: dict[str, list[Stretch]] = {}
-    for thread in run.threads:
-        spans = [(span.since, span.until, _OF_STATE[span.state]) for span in thread.spans]
-        ticks = [(tick.at, tick.at, "█" if tick.ok else "✗") for tick in thread.seen_ticks]
-        threads.setdefault(thread.name, []).extend([*spans, *ticks])
-    yield from threads.items()
-    yield from lanes(run)
 
 
 def _kept_and_lost(run: Run) -> list[Stretch]:
@@ -496,17 +471,6 @@ def workers(run: Run, now: float) -> list[RenderableType]:
             parts.append(Text(printable(f"{item.name}: {in_a_line(why)}")))
     left = len(run.workers) - SHOWN_ROWS
     return [*parts, Text(f"and {left:,} more")] if left > 0 else parts
-
-
-def lanes(run: Run) -> Iterator[tuple[str, list[tuple[float, float, str]]]]:
-    """Return a lane for each worker that is shown: its name, and its states over time."""
-    for item in _shown(run.workers):
-        begun = [
-            (span.since, span.since, _RESTARTED)
-            for before, span in pairwise(item.spans)
-            if span.started_at != before.started_at
-        ]
-        yield item.name, [*((span.since, span.until, _OF_WORKER[span.state]) for span in item.spans), *begun]
 
 
 def _shown(items: Sequence[WorkerHistory]) -> Sequence[WorkerHistory]:

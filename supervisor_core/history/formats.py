@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from supervisor_core.base.errors import EventsError
 from supervisor_core.base.install import PYARROW, pip_install
 from supervisor_core.base.systems import new_file_mode, user_id
-from supervisor_core.history.table import HistoryColumn, Row, Table, iso_of
+from supervisor_core.history.rows import HistoryColumn, Row, Table, iso_of
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.storage.lock_file import LockedError, LockFile
 

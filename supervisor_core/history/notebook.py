@@ -11,7 +11,7 @@ from typing import Any
 from supervisor_core.base.errors import EventsError, SupervisorError
 from supervisor_core.base.install import DISTRIBUTION
 from supervisor_core.base.log import html_text
-from supervisor_core.history.table import iso_of, stored
+from supervisor_core.history.rows import iso_of, stored
 from supervisor_core.run.judge.comparison import compared
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.findings import findings

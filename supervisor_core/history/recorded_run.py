@@ -16,9 +16,8 @@ from supervisor_core.events.directory import DirectoryTree, is_events_file
 from supervisor_core.events.hparams import HParam
 from supervisor_core.history.formats import Coded, arrow_array, arrow_schema, pyarrow
 from supervisor_core.history.notebook import run_html, runs_html
-from supervisor_core.history.rows import SCALARS
+from supervisor_core.history.rows import SCALARS, Table
 from supervisor_core.history.scalars import ScalarColumns
-from supervisor_core.history.table import Table
 from supervisor_core.run.fold.scalar_summary import ScalarSummary, scalar_summary
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.findings import findings

@@ -12,9 +12,6 @@ from supervisor_core.cli.fleet import fleet_page
 from supervisor_core.run.judge.fleet_report import fleet_report
 from tests.story import fleet
 
-BAR = """() => [...document.querySelectorAll('.bar span')].map(part =>
-    [part.getBoundingClientRect().width, getComputedStyle(part).backgroundColor])"""
-
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -40,14 +37,6 @@ def test_axe_finds_nothing(tab: Callable[..., Any], written: Path, scheme: str) 
     assert opened(tab, written, color_scheme=scheme).violations() == []
 
 
-def test_the_bar_has_the_widths_and_colours_of_the_shares(tab: Callable[..., Any], written: Path) -> None:
-    """The policy allows its style, and there is no complaint."""
-    shown = opened(tab, written)
-    parts = shown.page.evaluate(BAR)
-    assert parts and parts[0][1] == "rgb(58, 166, 103)"
-    assert sum(width for width, _ in parts) > 1_000
-
-
 def test_it_fits_a_telephone_and_the_keyboard_scrolls_its_tables(tab: Callable[..., Any], written: Path) -> None:
     """Nothing sticks out but in a box that scrolls, and each of these takes the focus."""
     shown = opened(tab, written, viewport={"width": 360, "height": 740})
@@ -57,7 +46,7 @@ def test_it_fits_a_telephone_and_the_keyboard_scrolls_its_tables(tab: Callable[.
     for _ in range(boxes + 5):
         shown.page.keyboard.press("Tab")
         focused.add(shown.page.evaluate("document.activeElement.getAttribute('aria-labelledby')"))
-    assert len(focused - {None}) == boxes >= 4
+    assert len(focused - {None}) == boxes >= 3
 
 
 def test_it_is_printed_whole(tab: Callable[..., Any], written: Path) -> None:

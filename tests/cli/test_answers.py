@@ -19,8 +19,17 @@ from click.testing import Result
 from supervisor_core.base.log import printable
 from supervisor_core.cli.logdirs import GivenLogdir
 from supervisor_core.cli.look import Look, Looking
-from supervisor_core.cli.marking import CLOSING, MOST_CHARACTERS, NOTE, OPENING, OUR_FIELDS, answer
-from supervisor_core.cli.mcp import Answers, NoAnswer, _taken_out
+from supervisor_core.cli.mcp import (
+    CLOSING,
+    MOST_CHARACTERS,
+    NOTE,
+    OPENING,
+    OUR_FIELDS,
+    Answers,
+    NoAnswer,
+    _taken_out,
+    answer,
+)
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     LaunchRecord,
@@ -154,10 +163,9 @@ def test_what_happened_in_some_hours(logdir: Path) -> None:
         write(logdir / id, ready, StopRecord(session=id, reason="error", step=3, error="RuntimeError: NCCL"))
     answers = Answers(Looking([GivenLogdir(path=str(logdir))], whole=None), wait_secs=60.0)
     found = json.loads(answers.runs(hours=12.0))
-    together, *others = found["happened"]
-    assert together["runs"] == 4 and "node-0" in together["sentence"]
-    assert "4 runs" in together["sentence"] and "gpu-7" in together["sentence"]
-    assert any("bad" in each["sentence"] for each in others)
+    together = found["happened"][0]
+    assert together["runs"] == 5 and "bad, node-0" in together["sentence"]
+    assert "5 runs" in together["sentence"] and "gpu-7" in together["sentence"]
     assert "happened" not in json.loads(answers.runs())
     assert all(each["at"] is None for each in json.loads(answers.runs(match="plain", hours=12.0))["happened"])
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from supervisor_core.cli.marking import MOST_CHARACTERS, NOTE
+from supervisor_core.cli.mcp import MOST_CHARACTERS, NOTE
 from supervisor_core.events.telemetry import Record, SessionRecord, StopRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
 

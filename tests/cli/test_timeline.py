@@ -14,7 +14,7 @@ from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.model.checkpoints import Checkpoint
-from supervisor_core.run.model.run import AtRisk, Goodput, Run, Silence, Stall, ThreadHistory, ThreadSpan, ThreadTick
+from supervisor_core.run.model.run import AtRisk, Goodput, Run, Silence, Stall, ThreadHistory
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.model.tag_values import NonFinite
 from tests.cases import each
@@ -150,19 +150,11 @@ def test_values_that_are_not_finite_are_shown_by_tag() -> None:
     assert "finite" not in shown(run(loss_finite=True))
 
 
-def test_threads_and_stalls_have_lanes() -> None:
-    """A service's ticks and failures and a stall with its deepest frames are on the axis and in the tables."""
-    history = thread(
-        "summary",
-        failures=1,
-        state="overdue",
-        spans=(ThreadSpan(state="idle", since=START + 500, until=START + 900),),
-        seen_ticks=(ThreadTick(at=START + 620, secs=0.1, ok=True), ThreadTick(at=START + 740, secs=0.1, ok=False)),
-    )
+def test_a_stall_has_a_lane() -> None:
+    """It is on the axis and, with its deepest frames, in the tables."""
     stacks = {"MainThread": ("train.py:88 main", "input.py:12 next_batch")}
     hang = stall(phase="[/x]\x1b[2J", since=START + 950, step=1800, stacks=stacks)
-    drawn = shown(run(threads=(history,), stalls=(hang,)))
-    assert {"─", "█", "✗"} <= set(next(line for line in drawn.splitlines() if line.startswith("summary  ")))
+    drawn = shown(run(stalls=(hang,)))
     assert "!" in lane(drawn, "stalls") and "[/x]\\x1b[2J" in drawn
     assert "input.py:12 next_batch" in drawn
     assert "50 s so far" in drawn

@@ -23,8 +23,8 @@ from supervisor_core.base.errors import EventsError
 from supervisor_core.events import index
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.history.formats import Coded, TableFile, pyarrow
+from supervisor_core.history.rows import HistoryColumn, Table
 from supervisor_core.history.scalars import RunPoints, ScalarPass
-from supervisor_core.history.table import HistoryColumn, Table
 from tests.cases import each
 from tests.conftest import StillClock
 

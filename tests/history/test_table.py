@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from supervisor_core.history.rows import TABLES
-from supervisor_core.history.table import ColumnType, HistoryColumn, Table, stored
+from supervisor_core.history.rows import TABLES, ColumnType, HistoryColumn, Table, stored
 from tests.cases import each
 
 
