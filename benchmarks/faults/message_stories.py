@@ -20,7 +20,7 @@ LATE_SECS = 60.0
 """How much later than what the alert waits a message may come."""
 HANG_SECS = 30.0
 _LIMITS = Thresholds()
-DOWN, HOLD = _LIMITS.dead_hold_secs + 2 * _LIMITS.interval_secs, _LIMITS.hold_secs
+DOWN, HOLD = _LIMITS.dead_hold_secs, _LIMITS.hold_secs
 SILENCE_SECS = 600.0
 """After how long at least a run without telemetry is silent."""
 

@@ -7,18 +7,19 @@ import os
 import re
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from supervisor_core.base.errors import OptionsError
 from supervisor_core.cli import WrongInput, checked_target, paths, seconds_option
 from supervisor_core.cli.logdirs import GivenRuns, given_runs
+from supervisor_core.cli.render import finding_options, limits_of
 from supervisor_core.cli.serving import configure_log, found_or_awaited, on_stop_signal, wait_for, watches_of
 
 if TYPE_CHECKING:
     from supervisor_core.base.shard import RunShard
-    from supervisor_core.metrics.exporter import Exporter
+    from supervisor_core.metrics.exporter import Exporter, HeldRuns
     from supervisor_core.metrics.output_files import OutputFile
     from supervisor_core.metrics.web import Web
 
@@ -97,6 +98,7 @@ def _shard(context: click.Context, parameter: click.Parameter, given: str | None
     shell_complete=paths,
     help="Write the addresses of this machine's live trainings into FILE, for Prometheus.",
 )
+@finding_options
 @click.option("--detail", is_flag=True, help="Serve everything of every run, ended ones too: many more series.")
 def exporter(
     runs: GivenRuns,
@@ -110,6 +112,7 @@ def exporter(
     textfile: str | None,
     file_sd: str | None,
     detail: bool,
+    **limits: Any,
 ) -> None:
     """Serve the metrics of every run in and below each LOGDIR, from their events files, until SIGTERM or SIGINT.
 
@@ -120,10 +123,16 @@ def exporter(
     address, an expression, a web configuration, a logdir that is a file, or a place where no file can be written.
     """
     from supervisor_core.metrics.exporter import Exporter
+    from supervisor_core.metrics.output_files import OutputFile, held, held_path, read_held
 
     configure_log()
     written = _outputs(textfile, file_sd)
     watches = watches_of(runs, runs.existing(found_or_awaited), shard)
+    held_before: HeldRuns = {}
+    if runs.cache is not None:
+        kept = held_path(runs.cache, [*(watch.logdir for watch in watches), "" if shard is None else str(shard)])
+        held_before = read_held(kept)
+        written.append(OutputFile(kept, held))
     stop = threading.Event()
     with on_stop_signal(stop.set):
         serving = Exporter(
@@ -133,6 +142,8 @@ def exporter(
             shard=shard,
             detail=detail,
             on_page=[each.update for each in written],
+            thresholds=limits_of(limits),
+            held_before=held_before,
         )
         web = _web(serving, address, telemetry_path, config_file, hosts)
         with web:

@@ -26,37 +26,50 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _USUAL = Thresholds()
 
 _SECS, _COUNT, _SHARE = Duration(), click.INT, click.FLOAT
-_OPTIONS: Mapping[str, tuple[click.ParamType[Any], str]] = {
+_Options = Mapping[str, tuple[click.ParamType[Any], str]]
+_OF_RULES: _Options = {
     "interval": (_SECS, "How often Prometheus evaluates the rules. Use the scrape interval."),
-    "hold": (_SECS, "How long a condition must hold before an alert fires, except for a stall."),
-    "stall-hold": (_SECS, "How long a run must be stalled before an alert fires."),
-    "dead-hold": (_SECS, "How long a run must be down before an alert fires, besides two intervals."),
+    "hold": (_SECS, "How long a logdir must be unread, or a shard missing, before an alert fires."),
     "unanswered": (_SECS, "How long a trainer without an exporter may not answer before it is lost."),
-    "forget": (_SECS, "After how long without a report a dead run, or a deleted exporter, is dropped."),
-    "silent": (_SECS, "How long the alert for a silent run of another program stays on."),
-    "save-hold": (_SECS, "How long saves, or event writes, must fail before an alert fires."),
-    "worker-hold": (_SECS, "How long a worker must be lost before an alert fires."),
-    "worker-wait": (_SECS, "How long a worker may wait, or make no progress, while its chief trains."),
+    "forget": (_SECS, "After how long a trainer or an exporter that is gone counts as removed."),
     "behind": (_SECS, "How old an exporter's data may be. At least twice its refresh interval."),
-    "slow-window": (_SECS, "The time over which speed is averaged. It is compared with 24 times as long."),
-    "checkpoint-intervals": (_SHARE, "How many checkpoint intervals old the newest checkpoint may be."),
     "many": (_COUNT, "How many runs that die within 5 minutes are also one alert."),
+    "goodput-below": (_SHARE, "Goodput is low below this share of the sessions' time."),
+}
+_OF_FINDINGS: _Options = {
+    "hold": (_SECS, "How long a condition must last before it is held, where no other option says so."),
+    "stall-hold": (_SECS, "How long a run must be stalled, silent or gone from the disk."),
+    "dead-hold": (_SECS, "How long a run must be down."),
+    "save-hold": (_SECS, "How long saves, or event writes, must fail."),
+    "worker-hold": (_SECS, "How long a worker must be lost."),
+    "worker-wait": (_SECS, "How long a worker may wait, or make no progress, while its chief trains."),
+    "silent": (_SECS, "How long a run of another program that is silent is said."),
+    "slow-window": (_SECS, "The time over which speed is averaged. It is compared with the speed before."),
+    "slow-below": (_SHARE, "A training is slow below this share of its usual speed."),
+    "checkpoint-intervals": (_SHARE, "How many checkpoint intervals old the newest checkpoint may be."),
     "restarts": (_COUNT, "How many unplanned restarts within one hour are a loop."),
     "recoveries": (_COUNT, "How many lost TensorFlow sessions within half an hour are a loop."),
-    "slow-below": (_SHARE, "A training is slow below this share of its usual speed."),
-    "goodput-below": (_SHARE, "Goodput is low below this share of the sessions' time."),
 }
 """Option -> its type, and what its threshold is; `Thresholds` has the field and the usual value."""
 
 
-def rule_options(command: Command) -> Command:
-    """Give a command the options; it gets them as keyword arguments, for `limits_of`."""
-    for name, (kind, text) in reversed(list(_OPTIONS.items())):
-        usual, metavar = getattr(_USUAL, _field(name)), None if kind is _SECS else "NUMBER"
+def _with_options(command: Command, options: _Options) -> Command:
+    for name, (kind, text) in reversed(list(options.items())):
+        field = _field(name, kind)
+        usual, metavar = getattr(_USUAL, field), None if kind is _SECS else "NUMBER"
         default = duration(usual) if kind is _SECS else usual
-        option = click.option(f"--{name}", _field(name), type=kind, default=default, metavar=metavar, help=text)
-        command = option(command)
+        command = click.option(f"--{name}", field, type=kind, default=default, metavar=metavar, help=text)(command)
     return command
+
+
+def rule_options(command: Command) -> Command:
+    """Give a command the options of the rules; it gets them as keyword arguments, for `limits_of`."""
+    return _with_options(command, _OF_RULES)
+
+
+def finding_options(command: Command) -> Command:
+    """Give a command the options of findings; it gets them as keyword arguments, for `limits_of`."""
+    return _with_options(command, _OF_FINDINGS)
 
 
 def runbook_option(default: str | None = DEFAULT_RUNBOOK_BASE) -> Callable[[Command], Command]:
@@ -104,8 +117,18 @@ def limits_of(given: dict[str, Any]) -> Thresholds:
         raise WrongInput(f"--{field.removesuffix('_secs').replace('_', '-')} {rest}.") from error
 
 
-def _field(option: str) -> str:
-    return option.replace("-", "_") + ("_secs" if _OPTIONS[option][0] is _SECS else "")
+def _field(option: str, kind: click.ParamType[Any]) -> str:
+    return option.replace("-", "_") + ("_secs" if kind is _SECS else "")
+
+
+def _pairs(context: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for each in given:
+        name, sign, value = each.partition("=")
+        if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) or not sign or not value.isprintable() or "{{" in value:
+            raise click.BadParameter(f"{each!r}; expected {param.metavar}.")
+        found[name] = value
+    return found
 
 
 @click.command(
@@ -137,6 +160,22 @@ def dashboard(by: tuple[str, ...], tensorboard_url: str | None, fleet: bool) -> 
 @rule_options
 @by_option()
 @runbook_option()
+@click.option(
+    "--severity",
+    "severities",
+    multiple=True,
+    metavar="KIND=SEVERITY",
+    callback=_pairs,
+    help="Severity of the alerts of a kind of finding, as lost=warning. Repeatable.",
+)
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_pairs,
+    help="A further label of every alert, as team=vision. Repeatable.",
+)
 @screens_option("tensorboard-url")
 @screens_option("dashboard-url")
 @click.option(
@@ -148,6 +187,8 @@ def dashboard(by: tuple[str, ...], tensorboard_url: str | None, fleet: bool) -> 
 def rules(
     runbook_base: str,
     by: tuple[str, ...],
+    severities: dict[str, str],
+    labels: dict[str, str],
     tensorboard_url: str | None,
     dashboard_url: str | None,
     level: Level,
@@ -158,9 +199,19 @@ def rules(
     Exit status: 0 if they were printed; 2 if an option is wrong.
     """
     from supervisor_core.metrics.config_files import Screens, rule_groups, to_yaml
+    from supervisor_core.run.judge.finding import KINDS
 
-    screens = Screens(tensorboard_url=tensorboard_url, dashboard_url=dashboard_url)
-    found = rule_groups(limits_of(limits), runbook_base=runbook_base, by=by, screens=screens, level=level)
+    if unknown := sorted({*severities} - {*KINDS}):
+        raise WrongInput(f"--severity is of {unknown[0]!r}; expected a kind of finding, as in docs/inspect.md.")
+    found = rule_groups(
+        limits_of(limits),
+        runbook_base=runbook_base,
+        by=by,
+        severities=severities,
+        labels=labels,
+        screens=Screens(tensorboard_url=tensorboard_url, dashboard_url=dashboard_url),
+        level=level,
+    )
     text = to_yaml(found)
     click.echo(f"# Printed by `tb-supervisor rules`; what each alert means: {runbook_base}\n{text}", nl=False)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric as Family
@@ -15,6 +16,7 @@ from prometheus_client.samples import Sample as FamilySample
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.metrics.metric import Metric, RunMetric, Sample
+from supervisor_core.metrics.own_findings import OwnFindings
 from supervisor_core.metrics.render import label_text
 from supervisor_core.metrics.table import METRICS, RUN_METRICS, SCRAPE_SUCCESS
 from supervisor_core.run.status import RunStatus
@@ -45,6 +47,7 @@ class RunCollector:
         self._source = source
         self._clock = clock
         self._problems: frozenset[str] = frozenset()
+        self._own = OwnFindings()
 
     def describe(self) -> list[Family]:
         """Return every metric without samples, so that a registry can refuse names which clash; calls no source."""
@@ -53,8 +56,8 @@ class RunCollector:
     def collect(self) -> Iterator[Family]:
         """Yield every metric that has samples, from one snapshot. Raises nothing."""
         problems: dict[str, BaseException | None] = {}
-        runs = self._snapshot(problems)
         now = self._clock.wall()
+        runs = [replace(run, findings=self._own.held(run, now)) for run in self._snapshot(problems)]
         for metric in RUN_METRICS:
             family = _family(metric)
             for run in runs:

@@ -3,7 +3,7 @@
 ``rules.yaml``, beside this file, is what Prometheus records, and when it alerts; thresholds are filled in. In the
 text of an alert no name can be more than a name. Whoever makes a directory, or writes an events file, chooses labels.
 An alert's text ends in a chat, a page or a mail, and people paste commands from there. So every label is shown by the
-template ``shown``, and a command has ``quoted``.
+template ``shown``, and what is to be done, which may be a command, is as it is or not there (``action``).
 
 ``fleet_rules.yaml`` has what is recorded of a fleet, for ``fleet_dashboard.json``.
 
@@ -28,11 +28,10 @@ from typing import Any, Literal
 import yaml
 
 from supervisor_core.base.session_labels import RESERVED
-from supervisor_core.run.judge.finding import KINDS
+from supervisor_core.run.judge.finding import KINDS, SEVERITIES
 from supervisor_core.run.model.thresholds import (
     DEFAULT_RUNBOOK_BASE,
     KUBERNETES_RUN_LABELS,
-    PUSH_SECS,
     RUN_LABELS,
     Thresholds,
     duration,
@@ -46,7 +45,9 @@ _OF_ALL_EXPORTERS = ("SupervisorShardMissing",)
 
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 _KEY = re.compile(r"\b(by|on) \(run\b")
-"""Where a rule names the labels that identify a run."""
+"""Where a query of a dashboard names the labels that identify a run."""
+_OWNER = ("host", "team", "user", "project", "job_id")
+"""Labels of a run that its alerts have, besides those that identify it: by these alerts are routed and grouped."""
 
 _MARKUP = [rf"\x{ord(character):02x}" for character in "<>&@[]`"]
 """What begins a mention, a link or an element in Slack, Mattermost, Telegram, Markdown or HTML; as escapes."""
@@ -58,24 +59,12 @@ _TEMPLATES = {
     "shown": '{{ printf "%q" . | reReplaceAll `^"|"$` ``'
     + "".join(f" | reReplaceAll `{code}` `{code}`" for code in _MARKUP)
     + " }}",
-    # For a shell: bare, in quotes, or byte by byte.
-    "quoted": r"{{ if match `^[\w%+=:,./-]+$` . }}{{ . }}"
-    rf"{{{{ else if match `^[^{_UNUSUAL}]+$` . }}}}'{{{{ . | reReplaceAll `'` `'" + '"\'"' + r"'` }}'"
-    r"{{ else }}$'{{ printf `%x` . | reReplaceAll `..` `\x$0` }}'{{ end }}",
+    # An action may be a command: as it is, for a shell, or not at all.
+    "action": rf"{{{{ if match `^[^{_UNUSUAL}]+$` . }}}}{{{{ . }}}}{{{{ else }}}}see the runbook.{{{{ end }}}}",
 }
-
-_KIND_OF = {kind.alert: name for name, kind in KINDS.items() if kind.alert and name not in ("unreachable", "notice")}
-"""The findings that alerts of a run are about, each the only one of its kind."""
 
 _SHOWN = re.compile(r"\{\{\s*((?:\$labels\.\w+|\.(?=[\s}]))[^{}]*?)\s*\}\}")
 """An action whose output is a label."""
-_INSPECT = (
-    '{{ with printf `supervisor_run_info{run=%[1]q,logdir!=""} and on (job, instance) supervisor_exporter_build_info '
-    'or supervisor_run_info{run=%[1]q,logdir!=""}` $labels.run | query }} Command: tb-supervisor inspect --run=. -- '
-    '{{ template "quoted" . | first | label "logdir" }}{{ end }}'
-)
-"""The command that shows a run, by its directory: as the exporter has it, else as the training does. Nothing where
-neither is reported."""
 _WHOSE = (
     "{{ with printf `supervisor_run_info{run=%[1]q}` $labels.run | query }}{{ $sign := ` Labels: ` }}"
     "{{ range $name, $value := (. | first).Labels }}"
@@ -84,14 +73,24 @@ _WHOSE = (
     "{{ if eq $sign `, ` }}.{{ end }}{{ end }}"
 )
 """Whose a run is and where it runs, before what to do first; nothing where it has no labels."""
-_FINDING = (
-    '{{{{ with printf `supervisor_finding_text_info{{run=%[1]q,kind="{kind}"}}` $labels.run | query }}}}'
-    '{{{{ $labels.run }}}}: {{{{ . | first | label "text" }}}}{{{{ else }}}}{text}{{{{ end }}}}'
+_SAID = '{{ with printf `supervisor_finding_${part}{run=%[1]q,kind="${kind}"${urgent}}` $labels.run | query }}'
+_TEXT = _SAID.replace("${part}", "text_info")
+_OF_FINDING = {
+    "text": f'{_TEXT}{{{{ . | first | label "text" }}}}{{{{ else }}}}${{when}}{{{{ end }}}}',
+    "first": f'{_TEXT}{{{{ template "action" . | first | label "action" }}}}{{{{ else }}}}see the runbook.'
+    "{{ end }}",
+    "since": _SAID.replace("${part}", "since_timestamp_seconds")
+    + " Since {{ . | first | value | humanizeTimestamp }}.{{ end }}",
+}
+"""What is said of a finding: its own text and action; where nothing serves it any more, what its kind is."""
+_NOT_ALIVE = (
+    "\n  unless on (${by}) (run:supervisor_answered:timestamp_seconds > time() - ${late_secs})"
+    '\n  unless on (${by}) supervisor_run_state{state="running"} == 1'
 )
-"""What an exporter says of the run; where none does, what the alert itself can say."""
-_FIRST = " First: "
-_MOST_HOSTS = 20
-"""How many hosts an alert of many runs lists: those with the most of them."""
+"""Of several sources, one that knows the run alive outweighs one that does not."""
+_DEATHS = ("lost", "failed", "unreachable")
+_UNANSWERED = "\n  or time() - run:supervisor_answered:timestamp_seconds > ${unanswered_secs}"
+"""A training process without an exporter that has died, hangs, or cannot be reached; or whose pushes have stopped."""
 _SELECTOR, _SELECTED = "{run=%[1]q", re.compile(r"\$labels\.run(?=\s*\|\s*query\b)")
 """Where a text asks for series of the run, and for which run."""
 
@@ -143,6 +142,8 @@ def rule_groups(
     *,
     runbook_base: str = DEFAULT_RUNBOOK_BASE,
     by: Sequence[str] = RUN_LABELS,
+    severities: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
     screens: Screens | None = None,
     level: Level = "all",
 ) -> dict[str, Any]:
@@ -152,7 +153,9 @@ def rule_groups(
         limits: what is compared with. Default: `Thresholds()`.
         runbook_base: where docs/alerts.md is published; each alert's ``runbook_url`` is this, ``#``, and its name in
             lower case.
-        by: the labels that identify a run, ``run`` first. Every recorded series and every alert of a run has them.
+        by: the labels that identify a run, ``run`` first. Every alert of a run has them, and those of the run.
+        severities: the ``severity`` of the alerts of some kinds of findings, by the kind.
+        labels: further labels of every alert.
         screens: what the alerts of a run link to. Default: nothing.
         level: where they are evaluated; see `Level`.
 
@@ -160,26 +163,50 @@ def rule_groups(
         >>> [group["name"] for group in rule_groups()["groups"]]
         ['supervisor', 'supervisor-trends', 'supervisor-shard', 'supervisor-fleet']
     """
-    values = {**_values(limits or Thresholds()), "runbook_base": runbook_base, "besides": ", ".join(by[1:])}
-    content: dict[str, Any] = _filled(yaml.safe_load(_text_of("rules.yaml")), values)
-    content["groups"] = _of_level([*content["groups"], *yaml.safe_load(_text_of("fleet_rules.yaml"))["groups"]], level)
-    key = rf"\1 ({', '.join(by)}"
-    for rule in (rule for group in content["groups"] for rule in group["rules"]):
-        rule["expr"] = _KEY.sub(key, rule["expr"])
-        if rule.get("alert") in _KIND_OF:
-            said, first, action = rule["annotations"]["description"].partition(_FIRST)
-            text = _FINDING.format(kind=_KIND_OF[rule["alert"]], text=said)
-            rule["annotations"]["description"] = f"{text}{first}{action}"
-        if "annotations" in rule:
-            summary = rule["annotations"]["summary"]
-            of_a_run = "$labels.run " in summary
-            if of_a_run:
-                said, first, action = rule["annotations"]["description"].partition(_FIRST)
-                rule["annotations"]["description"] = f"{said}{_WHOSE}{first}{action}"
-            rule["annotations"]["summary"] = summary.replace("{{ $labels.run }}", "{{ $labels.run }}${where}")
-            rule["annotations"] = {name: annotation(text, by) for name, text in rule["annotations"].items()}
-            rule["annotations"] |= screens.annotations(by) if screens is not None and of_a_run else {}
+    severity = {kind: SEVERITIES[of.severity] for kind, of in KINDS.items()} | dict(severities or {})
+    # A run's own labels are on its findings alone: what joins other series must do without.
+    known = [label for label in by if label not in _OWNER]
+    values = _values(limits or Thresholds()) | {
+        "runbook_base": runbook_base,
+        "by": ", ".join(known),
+        "besides": ", ".join(known[1:]),
+        "labels": ", ".join(dict.fromkeys((*by, *_OWNER))),
+    }
+    content: dict[str, Any] = yaml.safe_load(_text_of("rules.yaml"))
+    fleet = yaml.safe_load(_text_of("fleet_rules.yaml"))["groups"]
+    for group in content["groups"]:
+        group["rules"] = [each for rule in group["rules"] for each in _of_kinds(rule, severity)]
+    content = _filled(_filled(content, {**_of_kind("notice"), "whose": _WHOSE}), values)
+    for rule in (rule for group in fleet for rule in group["rules"]):
+        rule["expr"] = _KEY.sub(rf"\1 ({values['by']}", rule["expr"])
+    for rule in (rule for group in content["groups"] for rule in group["rules"] if "alert" in rule):
+        of_a_run = "$labels.run" in rule["annotations"]["summary"]
+        rule["annotations"] = {name: annotation(text, known) for name, text in rule["annotations"].items()}
+        rule["annotations"] |= screens.annotations(known) if screens is not None and of_a_run else {}
+        rule["labels"] = {**(labels or {}), **rule["labels"]}
+    content["groups"] = _of_level([*content["groups"], *fleet], level)
     return content
+
+
+def _of_kinds(rule: dict[str, Any], severity: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return an alert for each kind of finding of the one that stands for all of them; any other rule as it is."""
+    if rule.get("alert") != "${alert}":
+        return [rule]
+    return [
+        _filled(rule, {**_of_kind(name), "alert": kind.alert, "severity": severity[name]})
+        for name, kind in KINDS.items()
+        if kind.alert is not None and name != "notice"
+    ]
+
+
+def _of_kind(name: str) -> dict[str, str]:
+    """Return what stands for the parts of an alert that depend on its kind."""
+    kind = KINDS[name]
+    when = f"{kind.when[0].upper()}{kind.when[1:]}."
+    found = {"kind": name, "when": when, "urgent": "" if kind.severity == "info" else ',severity!="info"'}
+    found |= {part: _filled(text, found) for part, text in _OF_FINDING.items()}
+    unless = (_NOT_ALIVE if name in _DEATHS else "") + (_UNANSWERED if name == "lost" else "")
+    return {**found, "unless": unless, "anchor": (kind.alert or "").lower()}
 
 
 def _of_level(groups: list[dict[str, Any]], level: Level) -> list[dict[str, Any]]:
@@ -201,8 +228,8 @@ def annotation(text: str, by: Sequence[str]) -> str:
     """Return an annotation as Prometheus gets it.
 
     Args:
-        text: as in ``rules.yaml``: its labels are bare, ``${inspect}`` is the command that shows the run, and
-            ``${where}`` its other labels, as far as it has them.
+        text: as in ``rules.yaml``: its labels are bare, ``${where}`` is the run's other labels, as far as it has them,
+            and ``${hosts}`` some runs that died.
         by: the labels that identify a run, ``run`` first.
 
     Example:
@@ -212,9 +239,8 @@ def annotation(text: str, by: Sequence[str]) -> str:
     where = "".join(
         f"{{{{ if $labels.{label} }}}} in {label} {{{{ $labels.{label} }}}}{{{{ end }}}}" for label in by[1:]
     )
-    text = text.replace("${where}", where)
-    text = _SHOWN.sub(r'{{ template "shown" \1 }}', text).replace("${inspect}", _INSPECT)
-    text = text.replace("${hosts}", _hosts(by))
+    text = text.replace("${where}", where).replace("${hosts}", _hosts(by[1:]))
+    text = _SHOWN.sub(r'{{ template "shown" \1 }}', text)
     selector = ",".join(f"{label}=%[{number}]q" for number, label in enumerate(by, 1))
     text = text.replace(_SELECTOR, f"{{{selector}")
     text = _SELECTED.sub(" ".join(f"$labels.{label}" for label in by), text)
@@ -222,18 +248,17 @@ def annotation(text: str, by: Sequence[str]) -> str:
     return "".join(f'{{{{ define "{name}" }}}}{_TEMPLATES[name]}{{{{ end }}}}' for name in used) + text
 
 
-def _hosts(by: Sequence[str]) -> str:
-    """Return what lists the hosts of the runs that died together, with how many on each."""
-    besides = by[1:]
-    selector = ",".join(f"{label}=%[{number}]q" for number, label in enumerate(besides, 1))
-    runs = f"run:supervisor_died_together:known{{{selector}}}" if besides else "run:supervisor_died_together:known"
-    hosts = f'run:supervisor_host:known{{host!=""}} and on ({", ".join(by)}) {runs}'
-    query = f"`topk({_MOST_HOSTS}, count by (host) ({hosts}))`"
+def _hosts(besides: Sequence[str]) -> str:
+    """Return what lists the first ten dead runs, with their hosts."""
+    selector = "".join(f",{label}=%[{number}]q" for number, label in enumerate(besides, 1))
+    dead = f'run:supervisor_finding:known{{kind=~"lost|failed",severity!="info"{selector}}}'
+    query = f"`topk(10, max by (run, host) ({dead}))`"
     if besides:
         query = f"(printf {query} {' '.join(f'$labels.{label}' for label in besides)})"
     return (
-        f'{{{{ with query {query} | sortByLabel "host" }}}} Hosts:{{{{ range $index, $found := . }}}}'
-        '{{ if $index }},{{ end }} {{ template "shown" $found.Labels.host }} ({{ $found.Value }}){{ end }}.{{ end }}'
+        f'{{{{ with query {query} | sortByLabel "run" }}}} Among them:{{{{ range $index, $found := . }}}}'
+        '{{ if $index }},{{ end }} {{ template "shown" $found.Labels.run }}'
+        "{{ with $found.Labels.host }} on {{ . }}{{ end }}{{ end }}.{{ end }}"
     )
 
 
@@ -251,19 +276,9 @@ def _values(limits: Thresholds) -> dict[str, str]:
     values |= {
         name.removesuffix("_secs"): duration(value) for name, value in vars(limits).items() if name.endswith("_secs")
     }
-    late_secs = 3 * limits.interval_secs
-    trend_interval_secs = max(limits.interval_secs, min(60.0, 4 * limits.interval_secs))
     return values | {
-        "down_secs": f"{limits.dead_hold_secs + 2 * limits.interval_secs:.10g}",
-        "followed_secs": f"{max(limits.forget_secs, limits.silent_secs) + limits.behind_secs + late_secs:.10g}",
-        "late_secs": f"{late_secs:.10g}",
-        "push_old_secs": f"{2 * max(PUSH_SECS, limits.interval_secs):.10g}",
-        "many_gap": duration(2 * limits.many_window_secs),
-        "many_keep_secs": f"{12 * limits.many_window_secs:.10g}",
-        "slow_past": duration(24 * limits.slow_window_secs),
-        "slow_gap": duration(4 * limits.slow_window_secs),
-        "slow_points": f"{max(1.0, limits.slow_window_secs / trend_interval_secs / 2):.10g}",
-        "trend_interval": duration(trend_interval_secs),
+        "late_secs": f"{3 * limits.interval_secs:.10g}",
+        "trend_interval": duration(max(limits.interval_secs, min(60.0, 4 * limits.interval_secs))),
         "goodput_least_secs": f"{limits.goodput_window_secs / 3:.10g}",
     }
 

@@ -21,8 +21,9 @@ import platform
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
+from typing import TypeAlias
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.install import DISTRIBUTION
@@ -45,14 +46,18 @@ from supervisor_core.metrics.table import BUILD_INFO, LOGDIR_METRICS, SCRAPE_DUR
 from supervisor_core.metrics.vanished import Key, VanishedRun, VanishedRuns
 from supervisor_core.run.judge.counters import is_same_run
 from supervisor_core.run.judge.finding import Finding
-from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.judge.held import HeldRun
 from supervisor_core.run.model.run import LIVE
 from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.model.thresholds import Thresholds
 from supervisor_core.run.status import Reading, RunStatus
 from supervisor_core.run.watch.copies import CopyMarks
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.run.watch.problem_log import ProblemLog
 from supervisor_core.storage.local import join, local_path
+
+HeldRuns: TypeAlias = Mapping[str, Mapping[str, Mapping[str, tuple[str, float]]]]
+"""`HeldRun.state` by the label of the logdir and the name of the run."""
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -91,6 +96,10 @@ class Exporter:
     """Whether every metric of every run is served, and not only what many runs are watched by."""
     on_page: Sequence[Callable[[Exporter], object]] = ()
     """Called with this exporter after each page that it has published, by one thread at a time."""
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    """From when on something is a finding, and for how long it must last."""
+    held_before: HeldRuns = field(default_factory=dict)
+    """What the exporter before held."""
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
@@ -103,6 +112,7 @@ class Exporter:
         self._writing = threading.Lock()
         self._unwritten = False
         self._written: dict[Key, tuple[WatchedRun, RunText]] = {}
+        self._held: dict[Key, HeldRun] = {}
         self._labels: dict[Key, str] = {}
         self._copies = CopyMarks[Key]()
         self._problems = ProblemLog()
@@ -133,8 +143,17 @@ class Exporter:
         return self._current.page.statuses
 
     def findings(self) -> list[tuple[str, Finding]]:
-        """Return what the current page says of its runs: the label of a run, and a finding."""
+        """Return what is held of the runs of the current page: the label of a run, and a finding."""
         return [(status.run, found) for status in self.statuses for found in status.findings]
+
+    @property
+    def held(self) -> HeldRuns:
+        """What another exporter of these logdirs needs, to hold what this one holds."""
+        found: dict[str, dict[str, Mapping[str, tuple[str, float]]]] = {}
+        for (index, name), run in list(self._held.items()):
+            if state := run.state:
+                found.setdefault(self._current.logdirs[index].label, {})[name] = state
+        return found
 
     @property
     def has_looked(self) -> bool:
@@ -183,7 +202,7 @@ class Exporter:
         if labels != [facts.label for facts in self._current.logdirs]:
             self._current = replace(self._current, logdirs=tuple(_LogdirFacts(label=label) for label in labels))
             self._faults = [0] * len(labels)
-            self._written, self._labels = {}, {}
+            self._written, self._labels, self._held = {}, {}, {}
             self._vanished.clear()
         self._scans = [_Scan(snapshot=found, at=at, secs=secs) for found in snapshots]
         self._publish()
@@ -217,7 +236,7 @@ class Exporter:
         """
         for key, (watched, text) in self._written.items():
             if text.status.run == label:
-                status = self._status_of(key, watched, label, self.clock.wall())
+                status = self._status_of(key, watched, label, self.clock.wall(), text.status.findings)
                 return details(status, self.clock.wall(), format)
         return None
 
@@ -293,10 +312,10 @@ class Exporter:
         written = self._write_live(shown, labels, problems, now)
         texts = [text for _, text in written.values()]
         for key, run in gone.items():
-            texts.append(run.written(labels[key], now))
-            if run.deleted_at is None:
-                problems[key[0]].append(f"Run {labels[key]!r}: its directory is gone, and it had not ended.")
+            texts.append(run.written(labels[key], now, self.thresholds.stall_hold_secs))
+            problems[key[0]].append(f"Run {labels[key]!r}: its directory is gone, and it had not ended.")
         self._written = written
+        self._held = {key: held for key, held in self._held.items() if key in written or key in gone}
         if self.has_looked:
             # Not before: in the first looks a run may have its own name because a rival has not been read yet.
             self._labels = labels
@@ -327,9 +346,10 @@ class Exporter:
             if watched.problem is not None:
                 problems[key[0]].append(f"Run {label!r}: {watched.problem}")
             try:
-                text = self._unchanged(last, watched, label, now)
+                held = () if _is_at_rest(last, watched) else self._held_of(key, watched, now)
+                text = self._unchanged(last, watched, label, now, held)
                 if text is None:
-                    status = self._status_of(key, watched, label, now)
+                    status = self._status_of(key, watched, label, now, held)
                     text = write_run(status, self._stage(status, now))
                 written[key] = watched, text
             except Exception as error:  # a fault of ours; it must not cost the other runs
@@ -340,13 +360,14 @@ class Exporter:
     def _show(self, page: Page, scans: Mapping[int, _Scan], problems: Mapping[int, list[str]]) -> None:
         """Let scrapes have a page from now on; log what is new among its problems."""
         counts = Counter(index for index, _ in self._written)
+        alive = Counter(index for (index, _), (watched, _) in self._written.items() if watched.run.state in LIVE)
         logdirs = list(self._current.logdirs)
         for index, scan in scans.items():
             new = scan.is_through and scan is not logdirs[index].scan
             failures = logdirs[index].failures + (new and bool(problems[index]))
             displaced = not scan.snapshot.runs and self._vanished.is_displaced(index, scan.snapshot.identity)
             logdirs[index] = replace(
-                logdirs[index], runs=counts[index], scan=scan, failures=failures, displaced=displaced
+                logdirs[index], runs=counts[index], live=alive[index], scan=scan, failures=failures, displaced=displaced
             )
         self._current = _CurrentPage(page=page, logdirs=tuple(logdirs))
         found = [text for index, scan in scans.items() if scan.is_through for text in problems[index]]
@@ -364,7 +385,10 @@ class Exporter:
         identities = {index: scan.snapshot.identity for index, scan in scans.items()}
         elsewhere = {(index, name) for index, scan in scans.items() for name in scan.snapshot.elsewhere}
         missed = self._vanished.update(self._written, found, now, identities, elsewhere)
-        self._labels.update(missed.renamed)
+        self._labels.update(missed.labels)
+        for new, old in missed.renamed.items():
+            if old in self._held:
+                self._held[new] = self._held.pop(old)
         for index, deleted in missed.deleted.items():
             more = f" and {len(deleted) - MAX_NAMED:,} more" if len(deleted) > MAX_NAMED else ""
             names = ", ".join(map(repr, deleted[:MAX_NAMED]))
@@ -375,8 +399,21 @@ class Exporter:
             )
         return self._vanished.runs
 
+    def _held_of(self, key: Key, watched: WatchedRun, now: float) -> tuple[Finding, ...]:
+        run = self._held.get(key)
+        if run is None:
+            before = self.held_before.get(self._current.logdirs[key[0]].label, {}).get(key[1], {})
+            run = self._held[key] = HeldRun(before)
+        run.update(watched, now, self.thresholds)
+        return run.findings
+
     def _unchanged(
-        self, last: tuple[WatchedRun, RunText] | None, watched: WatchedRun, label: str, now: float
+        self,
+        last: tuple[WatchedRun, RunText] | None,
+        watched: WatchedRun,
+        label: str,
+        now: float,
+        held: tuple[Finding, ...],
     ) -> RunText | None:
         """Return the text of a run if it is what would be written now."""
         if last is None or last[0] is not watched or last[1].status.run != label:
@@ -384,16 +421,15 @@ class Exporter:
         text = last[1]
         if text.stage is Stage.AT_REST:  # nothing changes it but its records
             return text
-        is_same = text.stage is self._stage(text.status, now) and text.status.findings == findings(watched, now)
-        return text if is_same else None
+        return text if text.stage is self._stage(text.status, now) and text.status.findings == held else None
 
     def _stage(self, status: RunStatus, now: float) -> Stage:
         return Stage.DETAIL if self.detail else stage_of(status, now, self.forget_after_secs)
 
-    def _status_of(self, key: Key, watched: WatchedRun, label: str, now: float) -> RunStatus:
+    def _status_of(self, key: Key, watched: WatchedRun, label: str, now: float, held: tuple[Finding, ...]) -> RunStatus:
         scan = self._scans[key[0]]
         assert scan is not None
-        logdir, said = _shown_logdir(scan.snapshot.logdir), findings(watched, now)
+        logdir = _shown_logdir(scan.snapshot.logdir)
         directory = logdir if key[1] == "." else join(logdir, key[1])
         directory = watched.directory if watched.directory == directory else directory  # one object instead of two
         run = watched.run
@@ -407,14 +443,18 @@ class Exporter:
         )
         if watched.copy_of is not None:
             info = {"logdir": directory, "copy_of": watched.copy_of}
-            return replace(copy_status(run, label), info=info, findings=said, reading=reading)
+            return replace(copy_status(run, label), info=info, reading=reading)
         status = run_status(run, now, label=label, forget_after_secs=self.forget_after_secs)
-        status = replace(status, info={"logdir": directory, **status.info}, findings=said, reading=reading)
+        status = replace(status, info={"logdir": directory, **status.info}, findings=held, reading=reading)
         if (last := self._written.get(key)) is not None and is_same_run(last[0].run, run):
             status = status.not_below(last[1].status)
         if watched.unreachable and run.state in LIVE:
             status = replace(status, state="unreachable")
         return status
+
+
+def _is_at_rest(last: tuple[WatchedRun, RunText] | None, watched: WatchedRun) -> bool:
+    return last is not None and last[0] is watched and last[1].stage is Stage.AT_REST
 
 
 def _versions() -> dict[str, str]:
@@ -448,6 +488,8 @@ class _LogdirFacts:
     label: str
     runs: int = 0
     """Number of its runs on the page."""
+    live: int = 0
+    """How many of them are alive."""
     scan: _Scan | None = None
     failures: int = 0
     """Number of scans with something that could not be read or written."""

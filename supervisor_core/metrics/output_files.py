@@ -2,6 +2,7 @@
 
     DIR/supervisor.prom   the page, for node_exporter's textfile collector
     FILE                  the addresses of this machine's live trainings, for Prometheus' ``file_sd_configs``
+    CACHE/held-*.json     which findings are held, for the exporter that is started next
 
 A file is replaced as a whole: whoever reads it finds the old content or the new one.
 """
@@ -11,15 +12,19 @@ from __future__ import annotations
 import ipaddress
 import json
 import logging
+import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from hashlib import sha256
+
+import msgspec
 
 from supervisor_core.base.address import format_address, parse_address
 from supervisor_core.base.errors import OptionsError
 from supervisor_core.base.log import error_text
-from supervisor_core.metrics.exporter import Exporter
+from supervisor_core.metrics.exporter import Exporter, HeldRuns
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run.model.run import LIVE
 from supervisor_core.storage.local import filesystem_for
@@ -122,6 +127,30 @@ def targets(exporter: Exporter) -> bytes | None:
                     continue
                 found.add(format_address(name, port))
     return json.dumps([{"targets": sorted(found)}] if found else [], indent=2).encode() + b"\n"
+
+
+def held_path(cache: str, logdirs: Sequence[str]) -> str:
+    """Return where exporters of these logdirs keep what they hold."""
+    return os.path.join(
+        cache, f"held-{sha256(chr(0).join(sorted(logdirs)).encode('utf-8', 'replace')).hexdigest()[:16]}.json"
+    )
+
+
+def held(exporter: Exporter) -> bytes | None:
+    """Return what `read_held` reads; None before the first look is over: what was held before is still to be found."""
+    return json.dumps(exporter.held).encode() if exporter.has_looked else None
+
+
+def read_held(path: str) -> HeldRuns:
+    """Return what the exporter before held; nothing where there is no such file, or it is damaged."""
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=dict[str, dict[str, dict[str, tuple[str, float]]]])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.MsgspecError) as error:
+        _LOG.warning("%s is ignored, holds begin again: %s", path, error_text(error))
+        return {}
 
 
 def _is_of_this_machine(address: str) -> bool:

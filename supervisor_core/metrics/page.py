@@ -264,7 +264,7 @@ MOMENT_SECS = 3600.0
 down for longer has forgotten the run."""
 
 _ENDED = ("completed", "stopped", "copy")
-_ALIVE = ("running", "stalled", "unreachable", "deleted")
+_ALIVE = ("running", "stalled", "unreachable")
 
 
 def stage_of(status: RunStatus, now: float, forget_after_secs: float) -> Stage:
@@ -321,8 +321,6 @@ class RunText:
     stage: Stage
     problems: tuple[str, ...]
     """What could not be written, and why."""
-    length: int
-    """The length of what does not depend on the time."""
     _names: tuple[str, ...]
     _text: bytes
     """The values of `fragments` in one object, compressed: a third of what a live run takes otherwise."""
@@ -361,8 +359,8 @@ def write_run(status: RunStatus, stage: Stage = Stage.DETAIL) -> RunText:
         for metric in metrics
     }
     fragments = {name: text for name, text in written.items() if text}
-    length, text = sum(map(len, fragments.values())), zlib.compress(_BETWEEN.join(fragments.values()), 1)
-    return RunText(status, stage, tuple(problems), length, _shared(tuple(fragments)), text)
+    text = zlib.compress(_BETWEEN.join(fragments.values()), 1)
+    return RunText(status, stage, tuple(problems), _shared(tuple(fragments)), text)
 
 
 _GZIP = 16 + zlib.MAX_WBITS

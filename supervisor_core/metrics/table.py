@@ -79,27 +79,35 @@ def _stall(status: RunStatus) -> Mapping[str, str]:
     return found if stall.verdict is None else {**found, "verdict": printable(stall.verdict)[:_MOST_LETTERS]}
 
 
-def _finding_labels(status: RunStatus) -> Iterator[dict[str, str]]:
-    for each in status.findings:
-        yield {"run": status.run, "kind": each.kind, "severity": each.severity}
-
-
 def _findings(status: RunStatus, now: float) -> Iterator[Sample]:
-    yield from (Sample(labels, 1) for labels in _finding_labels(status))
+    """Yield what is held, with whose the run is and where it runs, so that alerts can be routed by that."""
+    host = None if status.session is None else status.session.host
+    about = {**status.labels, "run": status.run, "logdir": status.info.get("logdir", "")}
+    if host is not None:
+        about["host"] = printable(host)
+    for each in status.findings:
+        yield Sample({**about, "kind": each.kind, "severity": each.severity}, 1)
+
+
+def _finding_times(status: RunStatus, now: float) -> Iterator[Sample]:
+    for each in status.findings:
+        if each.since is not None:
+            yield Sample({"run": status.run, "kind": each.kind, "severity": each.severity}, each.since)
 
 
 def _finding_texts(status: RunStatus, now: float) -> Iterator[Sample]:
-    """Yield what is said: no cost, which changes with each step and would be another series each time."""
-    for labels, each in zip(_finding_labels(status), status.findings, strict=True):
+    """Yield what is said, as it was when the finding became held: a text that moves would be another series each time.
+    So no cost is served, which changes with each step."""
+    for each in status.findings:
         said = {"text": printable(each.text)[:_MOST_LETTERS], "action": printable(each.action or "")}
+        labels = {"run": status.run, "kind": each.kind, "severity": each.severity}
         yield Sample({**labels, **{name: value for name, value in said.items() if value}}, 1)
 
 
 def _notices(status: RunStatus, now: float) -> Iterator[Sample]:
-    """Yield when each severity was said last. One series of each: over time the texts have no bound."""
+    """Yield when each severity was said last."""
     for severity, each in {each.severity: each for each in status.notices}.items():
-        labels = {"run": status.run, "severity": severity, "text": printable(each.text)}
-        yield Sample(labels, each.at or 0.0)
+        yield Sample({"run": status.run, "severity": severity}, each.at or 0.0)
 
 
 def _read_success(status: RunStatus, now: float) -> Iterator[Sample]:
@@ -213,23 +221,29 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     RunMetric(
         name="supervisor_finding",
         stage=Stage.DEAD,
-        help="1 while this is to be said of the run: what is wrong, page the most urgent, warn, or info.",
+        help="1 while this is held of the run: it has lasted as long as its kind needs. Severities: page, warn, info. "
+        "Further labels: host, logdir (the run's directory), and those of the run.",
         labels=("run", "kind", "severity"),
         read=_findings,
-        served_by="exporter",
+    ),
+    RunMetric(
+        name="supervisor_finding_since_timestamp_seconds",
+        stage=Stage.DEAD,
+        help="Since when that has been so.",
+        labels=("run", "kind", "severity"),
+        read=_finding_times,
     ),
     RunMetric(
         name="supervisor_finding_text_info",
         stage=Stage.DEAD,
-        help="What is said: the sentence (text), and what to do first (action: a sentence or a command).",
+        help="What is said of it: the sentence (text), and what to do first (action: a sentence or a command).",
         labels=("run", "kind", "severity"),
         read=_finding_texts,
-        served_by="exporter",
     ),
     RunMetric(
         name="supervisor_notice_timestamp_seconds",
-        help="When the program said something with notify: of each severity the last text.",
-        labels=("run", "severity", "text"),
+        help="When the program said something with notify last, by severity.",
+        labels=("run", "severity"),
         read=_notices,
     ),
     single(
@@ -483,6 +497,7 @@ LOGDIR_METRICS: tuple[LogdirMetric, ...] = (
         lambda logdir: logdir.reachable if logdir.scanned or not logdir.reachable else None,
     ),
     of_logdir("runs", "Runs of the logdir that are served.", lambda logdir: logdir.runs if logdir.scanned else None),
+    of_logdir("live_runs", "Those of them that are alive.", lambda logdir: logdir.live if logdir.scanned else None),
     of_logdir("last_refresh_timestamp_seconds", "When the logdir was last looked at, to the end.", "last_scan.at"),
     of_logdir(
         "first_look_timestamp_seconds",

@@ -1,52 +1,35 @@
 """`Changes`: what has changed in some runs from one look to the next, and is to be said, as events.
 
-A finding is an event when it begins, once it has held for as long as the alert of its kind waits, and when it is over.
-A restart is one, the end of a run, and what a program says with ``notify``. Nothing is concluded from a run that could
-not be read, and a run that was started again before a finding had held for that long is a restart only.
+A finding is an event when it becomes held (`supervisor_core.run.judge.held`), and when it is over. A restart is one,
+the end of a run, and what a program says with ``notify``.
 
-Not said: what ended before the first look; a run that died more than a day ago (`Thresholds.forget_secs`, as for the
-alerts); a copy of a run; clocks that differ; a run that is gone from the disk, unless it was alive.
+Not said: what ended before the first look; a run that died more than a day ago (`Thresholds.forget_secs`); a copy of a
+run; clocks that differ; a run that is gone from the disk, unless it was alive.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
 from supervisor_core.base.log import printable
-from supervisor_core.notify import texts
+from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.notify.event import Event, Topic, What, event_id
-from supervisor_core.notify.run_changes import (
-    DAILY,
-    MOMENTS,
-    OF_READING,
-    QUIET,
-    Holding,
-    KnownRun,
-    Started,
-    down_secs,
-    end_of,
-    held_since,
-    hold_secs,
-    instance_of,
-    is_aged,
-    may_resume,
-    new_notices,
-    newest_session,
-    restart_keys,
-    restarts_of,
-    run_key,
-    session_key,
-)
 from supervisor_core.run.fold.notices import notice_text
+from supervisor_core.run.judge.counters import launches_without_session
 from supervisor_core.run.judge.finding import KINDS, Finding, Severity
-from supervisor_core.run.judge.findings import findings
-from supervisor_core.run.model.run import LIVE, Session
+from supervisor_core.run.judge.held import Change, HeldRun, is_read, newest_session, own_clock, run_key, session_key
+from supervisor_core.run.judge.history import ENDS, history
+from supervisor_core.run.judge.wordings import WORDINGS
+from supervisor_core.run.model.program_launch import final_launch
+from supervisor_core.run.model.run import LIVE, Outcome, Run, Session
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.model.thresholds import Thresholds
+from supervisor_core.run.model.words import duration, share
 from supervisor_core.storage.local import absolute
 
 _LOG = logging.getLogger("supervisor_core")
@@ -54,6 +37,7 @@ _LOG = logging.getLogger("supervisor_core")
 _DEFAULTS = Thresholds()
 _GONE, _GONE_SECS = "it is not there", 3600.0
 """Of a run that is gone from the disk: why it is unreachable; how long one that was not alive is remembered."""
+_OVER = ("completed", "stopped")
 
 
 class Changes:
@@ -81,9 +65,6 @@ class Changes:
         self._limits = thresholds
         self._runbook_base, self._tab_url = runbook_base, tab_url
         self._since = since
-        self._looked_at: float | None = None
-        self._was_away = False
-        """Whether there was no look for minutes: the watcher hung, or its machine slept, perhaps with the trainings."""
         self._known: dict[str, KnownRun] = {}
         self._unjudged: set[str] = set()
         """Names of runs of which it is logged that they cannot be judged."""
@@ -101,8 +82,6 @@ class Changes:
         """
         if self._since is None:
             self._since = now
-        self._was_away = self._looked_at is not None and now - self._looked_at > self._limits.behind_secs
-        self._looked_at = now
         events: list[Event] = []
         self._follow_renamed(runs)
         for name, watched in runs.items():
@@ -117,6 +96,7 @@ class Changes:
         known = self._known.get(name)
         if known is not None and known.watched is watched and known.is_settled and known.gone_since is None:
             known.seen_at = now
+            known.held.skip(now)
             return []
         events = self._safely(name, self._of_run(name, watched, now, is_last=is_last))
         if events is None and known is None:
@@ -141,21 +121,21 @@ class Changes:
             self._known.pop(name, None)
             return
         known = self._known.get(name)
-        is_read = _is_read(watched)
+        can_judge = is_read(watched)
         if known is None:
             known = self._known[name] = KnownRun(watched=watched, seen_at=now)
-            if not is_read:
+            if not can_judge:
                 known.restarts = restart_keys(watched.run)
                 known.end = known.old_end = _key_of_end(watched)
             else:
                 self._begin(known)
         before = newest_session(known.watched.run)
         known.watched, known.seen_at, known.gone_since = watched, now, None
-        if is_read:
+        if can_judge:
             yield from self._restarts(name, known, now, None if before is None else before.id)
             yield from self._ends(name, known, now, is_last=is_last)
             yield from self._notices(name, known, now)
-        yield from self._findings(name, known, now, is_read=is_read, is_last=is_last)
+        yield from self._findings(name, known, now, is_last=is_last)
 
     def _begin(self, known: KnownRun) -> None:
         """Take what a run that is seen for the first time was before `since` as said."""
@@ -184,7 +164,7 @@ class Changes:
                 topic="info" if started.is_planned else "restart",
                 kind="restarted",
                 severity="info" if started.is_planned else "warn",
-                text=texts.restarted(started),
+                text=restarted_text(started),
                 at=started.at,
                 session=_of_end(started),
                 step=_step_of(started.end),
@@ -197,11 +177,11 @@ class Changes:
             return
         key, ended_at = end
         at = now if ended_at is None else min(ended_at, now)
-        if may_resume(watched.run) and not is_last and now - at < down_secs(self._limits):
+        if may_resume(watched.run) and not is_last and now - at < self._limits.dead_hold_secs:
             return
         known.end = key
         kind = watched.run.state
-        text = texts.ended(watched, now)
+        text = ended_text(watched, now)
         session = newest_session(watched.run)
         yield self._event(
             name, watched, (kind, key), what="happened", topic="end", kind=kind, severity="info", text=text, at=at,
@@ -218,75 +198,36 @@ class Changes:
                 session=newest_session(watched.run), step=said.step, alert=KINDS["notice"].alert,
             )  # fmt: skip
 
-    def _findings(
-        self, name: str, known: KnownRun, now: float, *, is_read: bool, is_last: bool = False
-    ) -> Iterator[Event]:
-        """Yield which findings have held for long enough, and which are over."""
-        watched, limits = known.watched, self._limits
-        is_before = known.old_end is not None and known.old_end == _key_of_end(watched)
-        found = {
-            item.kind: item
-            for item in (() if is_before else findings(watched, now, limits))
-            if item.kind not in QUIET and (is_read or item.kind in OF_READING)
-        }
-        for kind, holding in list(known.holding.items()):
-            item = found.get(kind)
-            is_other = item is not None and _is_other(holding, item, known, now, limits)
-            if (item is None or is_other) and (is_read or kind in OF_READING):
-                del known.holding[kind]
-                if holding.said is not None and kind not in MOMENTS:
-                    yield self._over(name, known, holding, holding.said, now)
-        for kind, item in found.items():
-            held = known.holding.get(kind)
-            if held is None:
-                if is_aged(item):
-                    continue
-                instance = instance_of(item, watched, now, limits)
-                if known.daily.get(kind) == instance:
-                    continue
-                held = known.holding[kind] = Holding(instance, held_since(item, watched.run, now))
-            if held.said is None:
-                if self._was_away and not is_last:
-                    held.since = now
-                if now - held.since >= hold_secs(item, watched.run, limits, is_last=is_last):
-                    held.said = item
-                    if kind in DAILY:
-                        known.daily[kind] = held.instance
-                    is_moment = kind in MOMENTS
-                    text = item.sentence if is_moment else texts.begins(item, now)
-                    yield self._finding(name, watched, held, item, now, "happened" if is_moment else "begins", text)
+    def _findings(self, name: str, known: KnownRun, now: float, *, is_last: bool = False) -> Iterator[Event]:
+        """Yield which findings are held from now on, and which are over."""
+        watched = known.watched
+        is_old = known.old_end is not None and known.old_end == _key_of_end(watched)
+        for change in known.held.update(watched, now, self._limits, is_last=is_last, is_old=is_old):
+            if change.finding.kind != "notice":  # said as the program says it
+                yield self._finding(name, watched, change, now)
 
-    def _over(self, name: str, known: KnownRun, holding: Holding, said: Finding, now: float) -> Event:
-        text, at = texts.is_over(said, known.watched, now)
-        return self._finding(name, known.watched, holding, replace(said, action=None), now, "is_over", text, at)
-
-    def _finding(
-        self,
-        name: str,
-        watched: WatchedRun,
-        holding: Holding,
-        item: Finding,
-        now: float,
-        what: What,
-        text: str,
-        at: float | None = None,
-    ) -> Event:
-        begun = item.since if item.since is not None and item.since <= now else min(holding.since, now)
+    def _finding(self, name: str, watched: WatchedRun, change: Change, now: float) -> Event:
+        item = change.finding
+        at = item.since if item.since is not None and item.since <= now else min(change.since, now)
+        if change.what == "is_over":
+            text, at = over_text(item, watched, now)
+        else:
+            text = item.sentence if change.what == "happened" else begins_text(item, now)
         host = item.evidence.get("host")
         return self._event(
             name,
             watched,
-            (*holding.instance, what),
-            what=what,
+            (*change.instance, change.what),
+            what=change.what,
             topic=item.severity,
             kind=item.kind,
             severity=item.severity,
             text=text,
-            at=begun if at is None else at,
+            at=at,
             session=newest_session(watched.run),
             host=host if isinstance(host, str) else None,
             step=_step_of(item),
-            action=item.action,
+            action=None if change.what == "is_over" else item.action,
             alert=item.alert,
         )
 
@@ -300,7 +241,7 @@ class Changes:
             del self._known[name]
         elif is_live:
             known.watched = replace(known.watched, unreachable=True, problem=_GONE)
-            yield from self._findings(name, known, now, is_read=False)
+            yield from self._findings(name, known, now)
 
     def _follow_renamed(self, runs: Mapping[str, WatchedRun]) -> None:
         """Go on with what is known of runs whose directories were renamed: the newest session is the same."""
@@ -357,11 +298,120 @@ class Changes:
         )
 
 
-def _is_read(watched: WatchedRun) -> bool:
-    """Return whether anything may be concluded from a run: its directory and its files could be read."""
-    if watched.unreachable or any(file.unreadable for file in watched.files):
-        return False
-    return watched.problem is None or bool(watched.dropped)  # what is beyond a bound is a problem, and stays one
+@dataclass(slots=True)
+class KnownRun:
+    """One run, as of the looks so far."""
+
+    watched: WatchedRun
+    """As it was last read."""
+    seen_at: float
+    """When it was last there."""
+    held: HeldRun = field(default_factory=HeldRun)
+    restarts: frozenset[str] = frozenset()
+    """What `restarts_of` has returned, by key."""
+    end: str | None = None
+    """The end that was said, or that is from before."""
+    old_end: str | None = None
+    """The end that is from before: of what holds since then nothing is said."""
+    notices: frozenset[tuple[object, ...]] = frozenset()
+    """What identifies those that hold; they were said."""
+    gone_since: float | None = None
+    """Since when its directory has been missing."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether time alone changes nothing in what is to be said of it."""
+        end = end_of(self.watched)
+        is_over = self.watched.run.state in ("lost", "failed") if end is None else end[0] == self.end
+        return is_over and self.held.is_settled()
+
+
+def new_notices(known: KnownRun, now: float, limits: Thresholds) -> Iterator[tuple[tuple[object, ...], NoticeRecord]]:
+    """Yield the notices of a run that hold and were not said, each with what identifies it; from now on they were."""
+    run, before = known.watched.run, known.notices
+    since = own_clock(run, now) - limits.notice_secs
+    # A worker's may be recorded by two chiefs.
+    found = {
+        (each.session if each.worker is None else each.worker, "notice", each.severity, each.text, each.since): each
+        for each in run.notices
+        if (each.at or 0.0) > since
+    }
+    known.notices = frozenset(found)
+    yield from ((key, each) for key, each in found.items() if key not in before)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A run was started again."""
+
+    at: float
+    """By the reader's clock."""
+    end: Finding | None
+    """The end before; None of one that was planned."""
+    session: Session | None
+    """The new session; None of a launch that has none."""
+    before: Session | None
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether it had ended as planned, or was preempted."""
+        return self.end is None or self.end.kind == "signal"
+
+
+def restart_keys(run: Run) -> frozenset[str]:
+    """Return what identifies each restart of a run that is known by its records: the session that it began, or the
+    launch that had none."""
+    sessions = {item.id for item in run.sessions if not item.inferred}
+    begun = {item.to_session for item in run.restarts if item.to_session in sessions}
+    return frozenset(begun | {launch for launch, _ in _launches_again(run)})
+
+
+def _launches_again(run: Run) -> Iterator[tuple[str, float]]:
+    """Yield the launches without telemetry after which there was another one, and when that was."""
+    starts = sorted(item.started_at for item in run.launches if item.started_at is not None)
+    for launch in launches_without_session(run):
+        index = len(starts) if launch.ended_at is None else bisect_left(starts, launch.ended_at)
+        if index < len(starts):
+            yield launch.launch, starts[index]
+
+
+def restarts_of(run: Run, keys: frozenset[str]) -> Iterator[tuple[str, Started]]:
+    """Yield the restarts of a run with these keys, by their keys.
+
+    Args:
+        run: the run.
+        keys: of `restart_keys`.
+    """
+    if not keys:
+        return
+    sessions = {item.id: item for item in run.sessions}
+    ends = {item.evidence["ended"]: item for item in history(run) if item.kind in ENDS}
+    ahead = run.clock_skew_secs or 0.0
+    for restart in run.restarts:
+        if restart.to_session in keys and restart.at is not None:
+            end, before = ends.get(restart.from_session), sessions.get(restart.from_session)
+            yield restart.to_session, Started(restart.at - ahead, end, sessions.get(restart.to_session), before)
+    for launch, at in _launches_again(run):
+        if launch in keys and launch in ends:
+            yield launch, Started(at - ahead, ends[launch], None, None)
+
+
+def end_of(watched: WatchedRun) -> tuple[str, float | None] | None:
+    """Return what identifies the end of a run that was completed or stopped, and when that was by the reader's clock;
+    None of any other run."""
+    run, last = watched.run, newest_session(watched.run)
+    if run.state not in _OVER or run.restarting:
+        return None
+    final = final_launch(run.launches)
+    at = last.ended_at if last is not None and not last.inferred else None if final is None else final.ended_at
+    return run_key(watched), None if at is None else at - (run.clock_skew_secs or 0.0)
+
+
+def may_resume(run: Run) -> bool:
+    """Return whether a run that was stopped may have been preempted: by a signal, and no restarter says that it is
+    over."""
+    last = newest_session(run)
+    return last is not None and last.outcome == "signal" and final_launch(run.launches) is None
 
 
 def _step_of(found: Finding | None) -> int | None:
@@ -378,15 +428,93 @@ def _of_end(started: Started) -> Session | None:
     return started.before if started.before is not None else started.session
 
 
-_LASTING = frozenset(("worker_lost", "worker_stuck", "thread_down"))
-"""Kinds of which one finding may go on about other parts of the run."""
+_PLANNED: dict[Outcome, str] = {
+    "completed": "completed",
+    "exhausted": "completed",
+    "requested": "stopped",
+    "signal": "stopped",
+}
 
 
-def _is_other(holding: Holding, item: Finding, known: KnownRun, now: float, limits: Thresholds) -> bool:
-    """Return whether a finding is not the one that has held, but another one of its kind."""
-    instance = instance_of(item, known.watched, now, limits)
-    if instance == holding.instance:
-        return False
-    is_same_session = instance[0] == holding.instance[0]
-    lasts = item.kind in _LASTING or item.since is None
-    return not (is_same_session and lasts)
+def begins_text(found: Finding, now: float) -> str:
+    """Return what a finding says, for how long that has been so, and what it costs.
+
+    Example:
+        >>> begins_text(Finding(kind="lost", since=10.0, text="Its process is gone.", cost="12 steps are lost."), 70.0)
+        'Its process is gone (for 1 min). 12 steps are lost.'
+    """
+    if found.since is None or now - found.since < 1.0:
+        return found.sentence
+    age, text = duration(now - found.since), found.text.removesuffix(".")
+    aged = f"{text}. This has lasted for {age}." if ". " in text else f"{text} (for {age})."
+    return aged if found.cost is None else f"{aged} {found.cost}"
+
+
+def over_text(said: Finding, watched: WatchedRun, now: float) -> tuple[str, float]:
+    """Return that a finding is over, after how long, and the wall time at which it was.
+
+    Args:
+        said: the finding as it was said.
+        watched: the run as it is now.
+        now: the present wall time.
+    """
+    run, last = watched.run, newest_session(watched.run)
+    ahead, at = run.clock_skew_secs or 0.0, now
+    is_alive = run.state in LIVE
+    is_undone = False
+    if said.kind in ("lost", "failed") and is_alive and last is not None:
+        is_undone = True
+        began = (last.started_at or now) - ahead
+        at = began if (said.since or 0.0) < began <= now else now
+    elif said.kind == "stalled":
+        stall = next((item for item in reversed(run.stalls) if item.until is not None), None)
+        until = None if stall is None or stall.until is None else stall.until - ahead
+        at = until if until is not None and (said.since or 0.0) <= until <= now else now
+        is_undone = run.state == "running"
+    elif said.kind == "saves_failing" and is_alive and _has_saved_since(run, said.since):
+        is_undone = True
+    elif said.kind == "loss_not_finite":
+        is_undone = is_alive and bool(run.loss_finite)
+    elif said.kind == "unreachable":
+        is_undone = not watched.unreachable
+    after = "" if said.since is None or at - said.since < 1.0 else f" after {duration(at - said.since)}"
+    if is_undone:
+        return f"{WORDINGS[said.kind].again}{after}", at
+    why = ", as the run has ended" if run.state in (*_OVER, "lost", "failed") else ""
+    if said.kind == "saves_failing" and not why:  # a new session of it may fail likewise
+        why = ", as its program has ended"
+    return f"over{after}{why}. It was: {said.text}", at
+
+
+def _has_saved_since(run: Run, since: float | None) -> bool:
+    saved = (item.at for item in run.checkpoints if item.ok and item.at is not None)
+    return any(at - (run.clock_skew_secs or 0.0) > (since or 0.0) for at in saved)
+
+
+def restarted_text(started: Started) -> str:
+    """Return how the run had ended, and what its restart cost."""
+    if started.end is not None:
+        return started.end.text
+    step = None if started.session is None else started.session.restored_step
+    where = "" if step is None else f" at step {step:,}"
+    how = None if started.before is None else _PLANNED.get(started.before.outcome)
+    return f"started again{where}{'' if how is None else f', after it was {how}'}"
+
+
+def ended_text(watched: WatchedRun, now: float) -> str:
+    """Return how a run has ended, after how long, and its goodput.
+
+    Args:
+        watched: the run; it was completed, or was stopped.
+        now: the present wall time.
+    """
+    run, last = watched.run, newest_session(watched.run)
+    what = "completed"
+    if run.state == "stopped":
+        by = "" if last is None or last.signal is None else f" by {last.signal}"
+        step = "" if run.step is None else f" at step {run.step:,}"
+        what = f"stopped{by}{step}"
+    goodput = run.goodput
+    after = f" after {duration(goodput.wall_secs)}" if goodput.wall_secs else ""
+    ratio = "" if goodput.ratio is None else f", goodput {share(goodput.ratio)}"
+    return f"{what}{after}{ratio}"

@@ -8,11 +8,9 @@ from hashlib import sha256
 from typing import Any, Literal
 
 from supervisor_core.run.judge.finding import Severity
+from supervisor_core.run.judge.held import What as What
 
 SCHEMA_VERSION = 1
-
-What = Literal["begins", "is_over", "happened"]
-"""``begins``: something is so from now on. ``is_over``: it is so no longer. ``happened``: it was a moment."""
 
 Topic = Literal["page", "warn", "info", "restart", "end"]
 """What `--notify-on` chooses by. The first three: findings of that severity, their begin and their end. ``restart``:

@@ -18,12 +18,9 @@ from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.distribution import Distribution
 
-ServedState = Literal[
-    "running", "stalled", "lost", "completed", "stopped", "failed", "unknown", "unreachable", "deleted", "copy"
-]
-"""State of a run: those of docs/model.md, and three that only an exporter sees. ``unreachable``: it was alive, and its
-directory is gone or cannot be listed. ``deleted``: it was dead, and someone has deleted its directory. ``copy``: its
-directory is a copy of another run's."""
+ServedState = Literal["running", "stalled", "lost", "completed", "stopped", "failed", "unknown", "unreachable", "copy"]
+"""State of a run: those of docs/model.md, and two that only an exporter sees. ``unreachable``: it was alive, and its
+directory is gone or cannot be listed. ``copy``: its directory is a copy of another run's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +150,7 @@ class RunStatus:
     notices: tuple[NoticeRecord, ...] = ()
     """What the program has said of the run, by the time at which it was said last."""
     findings: tuple[Finding, ...] = ()
-    """What is to be said of the run, worst first; only an exporter judges it."""
+    """What is held of the run (`supervisor_core.run.judge.held`), worst first."""
     reading: Reading = field(default_factory=Reading)
     """Only of an exporter's."""
     info: Mapping[str, str] = field(default_factory=dict)

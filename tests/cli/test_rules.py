@@ -28,34 +28,25 @@ def test_it_prints_the_rules(run: Callable[..., Result]) -> None:
 def test_every_option_arrives(run: Callable[..., Result]) -> None:
     """Each option moves the threshold that it is named for."""
     result = run(
-        *("rules", "--interval", "1s", "--hold", "2s", "--stall-hold", "500ms", "--forget", "1h30m", "--behind", "9s"),
-        *("--slow-window", "4s", "--checkpoint-intervals", "5", "--restarts", "7", "--slow-below", "0.25"),
-        *("--worker-hold", "6s", "--worker-wait", "8s", "--recoveries", "11", "--save-hold", "3s"),
-        *("--silent", "10s"),
-        *("--dead-hold", "10s", "--unanswered", "12s", "--many", "9"),
-        *("--goodput-below", "0.75", "--runbook-base", "https://wiki.example.org/alerts"),
+        *("rules", "--interval", "1s", "--hold", "2s", "--forget", "1h30m", "--behind", "9s", "--unanswered", "12s"),
+        *("--many", "9", "--goodput-below", "0.75", "--runbook-base", "https://wiki.example.org/alerts"),
+        *("--severity", "lost=warning", "--label", "team=vision", "--label", "tier=1"),
     )
     limits = Thresholds(
         interval_secs=1,
         hold_secs=2,
-        stall_hold_secs=0.5,
         forget_secs=5400,
         behind_secs=9,
-        slow_window_secs=4,
-        checkpoint_intervals=5,
-        restarts=7,
-        worker_hold_secs=6,
-        save_hold_secs=3,
-        silent_secs=10,
-        dead_hold_secs=10,
         many=9,
         unanswered_secs=12,
-        worker_wait_secs=8,
-        recoveries=11,
-        slow_below=0.25,
         goodput_below=0.75,
     )
-    assert printed(result) == rule_groups(limits, runbook_base="https://wiki.example.org/alerts")
+    assert printed(result) == rule_groups(
+        limits,
+        runbook_base="https://wiki.example.org/alerts",
+        severities={"lost": "warning"},
+        labels={"team": "vision", "tier": "1"},
+    )
     for group, default in zip(printed(result)["groups"], rule_groups()["groups"], strict=True):
         assert all(rule not in default["rules"] for rule in group["rules"] if "alert" in rule)
 
@@ -81,12 +72,11 @@ def test_links_to_the_run_arrive(run: Callable[..., Result]) -> None:
         (("--hold", "0s"), "'0s' is not a duration"),
         (("--hold", "1m1h"), "'1m1h' is not a duration"),
         (("--hold", "nan"), "'nan' is not a duration"),
-        (("--slow-below", "50"), "--slow-below is 50.0; expected a share above 0 and below 1"),
         (("--goodput-below", "nan"), "--goodput-below is nan; expected a share"),
         (("--many", "1"), "--many is 1; expected at least 2"),
-        (("--restarts", "0"), "--restarts is 0; expected at least 1"),
-        (("--recoveries", "0"), "--recoveries is 0; expected at least 1"),
-        (("--checkpoint-intervals", "1"), "--checkpoint-intervals is 1.0; expected a number above 1"),
+        (("--severity", "death=warning"), "--severity is of 'death'; expected a kind of finding"),
+        (("--severity", "lost"), "'lost'; expected KIND=SEVERITY"),
+        (("--label", "a-b=c"), "'a-b=c'; expected NAME=VALUE"),
         (("--runbook-base", "docs/alerts.md"), "'--runbook-base': 'docs/alerts.md'; expected a URL"),
         (("--runbook-base", "https://x/#top"), "without '#'"),
         (("--tensorboard-url", "tensorboard:6006"), "'tensorboard:6006'; expected a URL like"),

@@ -17,7 +17,6 @@ from supervisor_core import __version__
 from supervisor_core.cli import main
 from supervisor_core.metrics.config_files import rule_groups
 from supervisor_core.metrics.table import ALL_METRICS
-from tests.cases import each
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "examples" / "monitoring"
@@ -83,17 +82,6 @@ def test_alertmanager_takes_its_configuration(tmp_path: Path, source: str) -> No
         assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == receiver
     named = set(re.findall(r"Supervisor\w+", text))
     assert named and named <= ALERTS
-
-
-@each("source", ["file", "page"])
-def test_no_page_waits_for_that_of_something_else(source: str) -> None:
-    """Each run of each team, and each logdir of each exporter, is a group of Alertmanager's: a group that has been
-    paged of lately waits for its interval."""
-    text = (HERE / "alertmanager.yml").read_text("utf-8") if source == "file" else blocks(HOW_TO, "yaml")[1]
-    told_apart = {"alertname", "cluster", "namespace", "run"}
-    for rule in (rule for group in rule_groups()["groups"] for rule in group["rules"] if "alert" in rule):
-        told_apart |= {"job", "logdir"} if "by (job, logdir)" in rule["expr"] else set()
-    assert set(yaml.safe_load(text)["route"]["group_by"]) == told_apart
 
 
 def test_compose_mounts_what_is_there_or_was_printed() -> None:

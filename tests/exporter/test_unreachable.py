@@ -58,7 +58,6 @@ def test_what_had_not_ended_is_unreachable(logs: Path, exporter_of: Any, samples
     gone = samples_of(exporter.scrape(TEXT))
     assert [state_of(gone, name) for name in ("trains", "lost", "failed", "completed")] == [*["unreachable"] * 3, None]
     assert gone[f'supervisor_exporter_run_read_success{{logdir="{logs}",run="trains"}}'] == 0
-    assert gone['supervisor_finding{kind="unreachable",run="trains",severity="page"}'] == 1
     assert gone["supervisor_exporter_logdir_up" + logdir] == 0
     assert gone["supervisor_exporter_runs" + logdir] == 0
     assert gone["supervisor_exporter_last_refresh_timestamp_seconds" + logdir] == looked_at
@@ -102,41 +101,47 @@ def test_a_logdir_whose_runs_someone_deletes_is_up(logs: Path, exporter_of: Any,
     assert exporter.unreachable == (str(logs),)
 
 
-def test_a_run_that_is_gone_is_forgotten(logs: Path, exporter_of: Any, samples_of: Samples, clock: Any) -> None:
-    """A live one, after the time in which a lost run is given up."""
+def test_a_live_run_that_is_gone_is_said_and_forgotten(
+    logs: Path, exporter_of: Any, samples_of: Samples, clock: Any
+) -> None:
+    """Its finding is held after half a minute, and it is forgotten after an hour; not while its logdir is away."""
     exporter: Exporter = exporter_of(logs)
     shutil.rmtree(logs / "trains")
+    held = f'supervisor_finding{{host="trainer-0",kind="unreachable",logdir="{logs / "trains"}",run="trains"'
+    for later, state, is_said in ((0, "unreachable", False), (40, "unreachable", True), (3600, None, False)):
+        clock.now += later
+        exporter.refresh()
+        samples = samples_of(exporter.scrape(TEXT))
+        assert state_of(samples, "trains") == state
+        assert any(name.startswith(held) for name in samples) == is_said
+    logs.rename(logs.with_name("away"))
     for later, state in ((0, "unreachable"), (6 * DAY, "unreachable"), (2 * DAY, None)):
         clock.now += later
         exporter.refresh()
-        assert state_of(samples_of(exporter.scrape(TEXT)), "trains") == state
+        samples = samples_of(exporter.scrape(TEXT))
+        assert state_of(samples, "failed") == state
+        assert not [name for name in samples if 'kind="unreachable"' in name], "it is said of the logdir"
 
 
 def test_dead_runs_that_someone_deletes_are_no_trouble(
     logs: Path, exporter_of: Any, samples_of: Samples, clock: Any, caplog: Any
 ) -> None:
-    """Their alerts end, the log says so once, and after an hour nothing is left of them; also where nothing else is
-    left in the logdir."""
+    """Nothing is left of them with the next look, and the log says so once; but while a live run is missed, too, they
+    stay."""
     caplog.set_level("INFO", "supervisor_core")
     exporter: Exporter = exporter_of(logs)
     shutil.rmtree(logs / "lost")
     clock.now += 15
     exporter.refresh()
     samples = samples_of(exporter.scrape(TEXT))
-    assert [state_of(samples, name) for name in ("trains", "lost")] == ["running", "deleted"]
-    assert samples['supervisor_active{run="lost"}'] == 0
-    assert samples[f'supervisor_exporter_run_read_success{{logdir="{logs}",run="lost"}}'] == 1
+    assert not [name for name in samples if 'run="lost"' in name]
     assert samples[f'supervisor_exporter_refresh_failures_total{{logdir="{logs}"}}'] == 0
-
     for name in ("trains", "failed", "completed"):
         shutil.rmtree(logs / name)
     exporter.refresh()
     samples = samples_of(exporter.scrape(TEXT))
     states = {name: state_of(samples, name) for name in ("trains", "lost", "failed")}
-    assert states == {"trains": "unreachable", "lost": "deleted", "failed": "unreachable"}, "the live run is missed"
-    clock.now += vanished.DELETED_SECS + 1
-    exporter.refresh()
-    assert state_of(samples_of(exporter.scrape(TEXT)), "lost") is None
+    assert states == {"trains": "unreachable", "lost": None, "failed": "unreachable"}
     assert caplog.text.count("were deleted: 'lost'") == 1
 
 
@@ -154,7 +159,7 @@ def test_dead_runs_stay_until_their_logdir_is_back(
     away.rename(logs)
     exporter.refresh()
     samples = samples_of(exporter.scrape(TEXT))
-    assert [state_of(samples, name) for name in ("trains", "lost", "failed")] == ["running", "lost", "deleted"]
+    assert [state_of(samples, name) for name in ("trains", "lost", "failed")] == ["running", "lost", None]
 
 
 def test_a_renamed_directory_is_one_run(logs: Path, exporter_of: Any, samples_of: Samples, clock: Any) -> None:
@@ -203,7 +208,7 @@ def test_the_number_of_vanished_runs_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
     caplog: Any,
 ) -> None:
-    """The newest of each top-level directory in turn, in number and in length: whoever has thousands of runs vanish
+    """The newest of each top-level directory in turn: whoever has thousands of runs vanish
     costs the others nothing. How many are not kept is logged."""
     monkeypatch.setattr(vanished, "MAX_RUNS", 3)
     names = ["honest/run", *(f"neighbour/{number}" for number in range(6))]
@@ -229,18 +234,11 @@ def test_the_number_of_vanished_runs_is_bounded(
 
     assert unreachable() == ["honest/run", "neighbour/4", "neighbour/5"]
     assert f"{tmp_path / 'logs'}: 1 runs whose directories are gone are not served any more" in caplog.text
-    kept = exporter._vanished.runs
-    monkeypatch.setattr(vanished, "MAX_BYTES", sum(kept[0, name].bytes for name in ("honest/run", "neighbour/5")))
-    exporter.refresh()
-    assert unreachable() == ["honest/run", "neighbour/5"]
 
 
-def test_little_is_kept_of_a_vanished_run(
-    logs: Path, exporter_of: Any, samples_of: Samples, clock: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is served of it, and of one with very much of that not even its threads; its model is let go of."""
+def test_little_is_kept_of_a_vanished_run(logs: Path, exporter_of: Any, samples_of: Samples, clock: Any) -> None:
+    """What is served of it but its threads; its model is let go of."""
     exporter: Exporter = exporter_of(logs)
-    monkeypatch.setattr(vanished, "MAX_BYTES_OF_RUN", 1_000)
     before = samples_of(exporter.scrape(TEXT))
     shutil.rmtree(logs)
     exporter.refresh()

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.notify import run_changes
+from supervisor_core.notify import changes
 from supervisor_core.notify.event import event_id
+from supervisor_core.run.judge import held
 from supervisor_core.run.model.program_launch import ProgramLaunch
 from tests.cases import each
 from tests.story.scene import BEGAN, HOUR, MINUTE, Scene, Scripted, names
@@ -89,6 +90,6 @@ def test_thousands_of_restarts_cost_time_in_proportion(tmp_path: Path, monkeypat
     )
     Scripted(tmp_path, BEGAN).train(10)
     run = replace(Scene(tmp_path).watch.refresh().runs["."].run, sessions=(), launches=launches)
-    assert run_changes._loop([(at, f"{at}") for at in ago], 5, 600.0) == "4.0"
-    assert len(run_changes.restart_keys(run)) == count - 1
+    assert held._loop([(at, f"{at}") for at in ago], 5, 600.0) == "4.0"
+    assert len(changes.restart_keys(run)) == count - 1
     assert _Compared.times < 100 * count

@@ -19,6 +19,7 @@ from prometheus_client.samples import Sample as LibrarySample
 from supervisor_core.events.telemetry import ThreadStatus
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.metric import Metric, Sample
+from supervisor_core.metrics.own_findings import OwnFindings
 from supervisor_core.metrics.render import END, TEXT, choose_format, header, label_text, lines
 from supervisor_core.metrics.table import ALL_METRICS, RUN_METRICS, SCRAPE_SUCCESS
 from supervisor_core.run.status import RunStatus
@@ -79,6 +80,7 @@ def test_a_help_is_escaped() -> None:
 def test_a_whole_run(running: RunStatus, clock, openmetrics: bool) -> None:
     """All metrics of a run, put together, are the collector's scrape, byte for byte."""
     run = replace(running, run='quo"te', threads=(ThreadStatus(name=os.fsdecode(b"no\xffutf8"), state="idle"),))
+    run = replace(run, findings=OwnFindings().held(run, clock.now))
     written = [(metric, lines(metric, metric.read(run, clock.now))) for metric in RUN_METRICS]
     parts = [header(metric, openmetrics) + text for metric, text in written if text]
     parts.append(header(SCRAPE_SUCCESS, openmetrics) + lines(SCRAPE_SUCCESS, [Sample({}, 1.0)]))

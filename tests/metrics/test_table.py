@@ -41,14 +41,16 @@ def test_a_name_stands_for_one_metric() -> None:
 
 def test_labels_are_those_of_the_table(running: RunStatus, clock) -> None:
     """Every sample of a metric has the labels that the table names; a histogram's buckets have `le` besides."""
-    found = Finding(kind="failed", severity="page", text="It has failed.")
+    found = Finding(kind="failed", severity="page", since=1.0, text="It has failed.")
     stall = StallStatus(phase="training")
     failed = replace(running, state="failed", error="ValueError: nan", stall=stall, findings=(found,))
     for metric in RUN_METRICS:
         samples = list(metric.read(failed, clock.now))
         assert samples, metric.name
         for sample in samples:
-            if metric.type != "info":
+            if metric.name == "supervisor_finding":
+                assert {*sample.labels} == {*metric.labels, "host", "logdir", "team", "user"}
+            elif metric.type != "info":
                 assert {*sample.labels} - {"le"} == {*metric.labels}
             assert sample.labels["run"] == "mnist/train"
 
@@ -58,11 +60,13 @@ def test_a_finding_has_a_bounded_text_and_no_cost(running: RunStatus) -> None:
     found = Finding(kind="stalled", severity="page", text="hangs\n" + "x" * 900, cost="12 steps", action="look")
     status = replace(running, findings=(found,))
     [value] = read("supervisor_finding", status, 0.0)
-    assert value == ({"run": "mnist/train", "kind": "stalled", "severity": "page"}, 1, "")
+    about = {"run": "mnist/train", "kind": "stalled", "severity": "page"}
+    whose = {"host": "trainer-0", "logdir": "/data/mnist", "team": "vision", "user": "ada"}
+    assert value == ({**about, **whose}, 1, "")
     [sample] = read("supervisor_finding_text_info", status, 0.0)
     text = sample.labels.pop("text")
     assert text.startswith("hangs\\nxxx") and len(text) == 500
-    assert sample.labels == {**value.labels, "action": "look"}
+    assert sample.labels == {**about, "action": "look"}
 
 
 def test_a_stalled_run_has_one_series_of_its_place(running: RunStatus) -> None:

@@ -7,21 +7,7 @@ import sys
 from pathlib import Path
 
 # Modules that only tests of this directory import, under names that no other module has.
-for name in (
-    "served",
-    "happenings",
-    "scenarios",
-    "state_scenarios",
-    "cluster_scenarios",
-    "exporter_scenarios",
-    "writing_scenarios",
-    "silent_scenarios",
-    "death_scenarios",
-    "rest_scenarios",
-    "push_scenarios",
-    "servers",
-    "end_to_end",
-):
+for name in ("servers", "end_to_end"):
     if f"monitoring_{name}" not in sys.modules:
         spec = importlib.util.spec_from_file_location(f"monitoring_{name}", Path(__file__).with_name(f"{name}.py"))
         assert spec is not None and spec.loader is not None

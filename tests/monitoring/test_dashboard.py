@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from monitoring_happenings import ends
-from monitoring_served import MINUTE, exporter, series_of, trainer
 
 from supervisor_core.metrics.config_files import Screens, dashboard, rule_groups
 from supervisor_core.metrics.table import ALL_METRICS
@@ -105,13 +103,18 @@ def test_a_link_to_a_run_has_any_name(fleet: bool, names: int) -> None:
 def test_a_lost_run_is_not_counted_as_stalled(rules_test: Callable[..., str], tmp_path: Path) -> None:
     """Of three runs, one that hangs, one that is lost and one that trains, one is stalled."""
     (panel,) = [panel for panel in PANELS if panel["title"] == "Stalled"]
-    targets = [
-        trainer(run="hangs", progress=ends(MINUTE), state=lambda t: "stalled" if t > 6 * MINUTE else "running"),
-        exporter(run="is lost", progress=ends(MINUTE), seen=ends(MINUTE), state=lambda t: "lost"),
-        trainer(run="trains", instance="pod-2", state=lambda t: "running"),
-    ]
-    queries = [(panel["targets"][0]["expr"], 10 * MINUTE, {"{}": 1})]
-    rules_test(tmp_path, series_of(targets, 10 * MINUTE, 15), 15, queries=queries)
+    series = {}
+    for run, state, seen, progress in (
+        ("hangs", "stalled", 600, 60),
+        ("dead", "lost", 60, 60),
+        ("ok", "running", 600, 600),
+    ):
+        for name, value in (("session_last_seen", seen), ("last_progress", progress)):
+            series[f'supervisor_{name}_timestamp_seconds{{run="{run}"}}'] = f"{value}x40"
+        series[f'supervisor_progress_timeout_seconds{{run="{run}"}}'] = "300x40"
+        series[f'supervisor_active{{run="{run}"}}'] = "1x40"
+        series[f'supervisor_run_state{{run="{run}",state="{state}"}}'] = "1x40"
+    rules_test(tmp_path, series, 15, queries=[(panel["targets"][0]["expr"], 600, {"{}": 1})])
 
 
 def test_active_is_what_trains(rules_test: Callable[..., str], tmp_path: Path) -> None:

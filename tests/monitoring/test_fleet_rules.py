@@ -7,15 +7,39 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from monitoring_served import ONE, Value, always, clock, values
 
 from supervisor_core.metrics.config_files import rule_groups
 from supervisor_core.metrics.table import ALL_METRICS
 
+Value = Callable[[float], "float | None"]
 MINUTE = 60
 END = 20 * MINUTE
 FLEET = ("supervisor-shard", "supervisor-fleet")
 EXPORTER = 'job="exporter",instance="e-0"'
+
+
+def always(value: float) -> Value:
+    """The same at all times."""
+    return lambda t: value
+
+
+def clock(t: float) -> float:
+    """The time itself."""
+    return t
+
+
+ONE = always(1)
+
+
+def values(value: Value, end: float, step: int) -> str:
+    """A series as promtool reads it; stale where it ends."""
+    found = [value(t) for t in range(0, int(end) + 1, step)]
+    before = [None, *found[:-1]]
+    written = [
+        "stale" if now is None and was is not None else "_" if now is None else f"{now:g}"
+        for was, now in zip(before, found, strict=True)
+    ]
+    return " ".join(written)
 
 
 def run_of(

@@ -55,6 +55,7 @@ RULE = closed(
     expr=TEXT,
     labels=TEXTS,
     annotations=TEXTS,
+    keep_firing_for=DURATION,
     **{"for": DURATION},
 )
 GROUP = closed(("name", "rules"), name=TEXT, interval=DURATION, rules={"type": "array", "items": RULE})

@@ -22,7 +22,6 @@ from supervisor_core.metrics.config_files import dashboard, rule_groups, to_yaml
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.metrics.web import Web
-from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.distribution import Distribution
 from supervisor_core.run.model.thresholds import Thresholds
@@ -34,26 +33,8 @@ for rule in (rule for group in GROUPS for rule in group["rules"]):
     rule["expr"] = rule["expr"].replace(" offset 1m", " offset 2s")  # what a fleet is recorded by, each second
 RULES = [rule for group in GROUPS for rule in group["rules"]]
 RECORDED = [rule["record"] for rule in RULES if "record" in rule]
-ONLY_IN_NEED = {
-    "logdir:supervisor_exporter_behind:seconds",
-    "logdir:supervisor_exporter_first_look:info",
-    "run:supervisor_exporter_doubted:info",
-    "run:supervisor_exporter_gap:info",
-    "run:supervisor_exporter_reported:timestamp_seconds",
-    "run:supervisor_push_old:info",
-    "run:supervisor_session_of_several:info",
-    "supervisor_exporter_shards",
-    "run:supervisor_run_error:known",
-    "run:supervisor_stalled:live",
-    "run:supervisor_down:seconds",
-    "run:supervisor_dead_namesake:seconds",
-    "run:supervisor_died_together:known",
-    *(f"run:supervisor_{state}:known" for state in ("stalled", "lost", "failed", "ended")),
-    *(f"run:supervisor_reported_{state}:timestamp_seconds" for state in ("stalled", "lost", "failed", "over")),
-}
-"""Recorded only when an exporter is behind, or has not yet looked, or restarts; or of a run in that state; or of a run
-of which several sessions are reported, or which an exporter reports as not over, or whose newest push is old; or of
-shards."""
+ONLY_IN_NEED = {"supervisor_exporter_shards", "supervisor_exporter_first_look_timestamp_seconds"}
+"""Served of shards only, or before the first look is over."""
 
 
 def everything(tick: int) -> RunStatus:
@@ -97,12 +78,11 @@ def everything(tick: int) -> RunStatus:
         workers=(WorkerStatus(name="worker:1", state="running", steps=tick, last_seen_at=now - 3),),
         steps_lost=130,
         events_failing=False,
-        loss_finite=True,
+        loss_finite=False,
         activity_secs={"productive": 3000.5 + tick, "program_startup": 12.0},
         run_activity_secs={"productive": 9000.5 + tick, "infrastructure_recovery_from_disruption": 60.0},
         failures={("node-1", "lost"): tick},
         lost_process_secs={"stall": 8.0 * tick},
-        findings=tuple(Finding(kind=kind, severity="page", text=kind) for kind in ("lost", "failed")),
         goodput=0.875,
         info={"logdir": "/data/everything"},
         notices=(NoticeRecord(session="3f2a", severity="info", text="warmed up", count=1, since=now, at=now),),
@@ -180,21 +160,12 @@ def test_every_recording_has_data(prometheus: Prometheus, name: str) -> None:
     if name.startswith(("shard:", "fleet:")):  # not one per run
         prometheus.data(name)
         return
-    prometheus.data(name)
-    by_source = ("run:supervisor_followed:info", "run:supervisor_session:info", "run:supervisor_phase:live")
-    expected = 2 if name in by_source else 1  # the trainer says training, the exporter stopped
-
-    def recorded() -> set[tuple[tuple[str, str], ...]]:
-        found = {tuple(sorted(item["metric"].items())) for item in prometheus.query(name)}
-        assert len(found) <= expected, found
-        return found if len(found) == expected else set()  # fewer after a scrape that was missed
-
-    of_a_run = name.startswith("run:")
-    assert all(not of_a_run or dict(labels)["run"] == "everything" for labels in wait_until(recorded, name))
+    found = prometheus.data(name)
+    assert len(found) == 1
 
 
 def test_what_alerts_ask_for_has_data(prometheus: Prometheus) -> None:
-    """Every series that an alert's expression names is there; no expression fails, and none is true."""
+    """Every series that an alert's expression names is there; no expression fails, and one is true: that of the loss."""
     named = {
         name for rule in RULES if "alert" in rule for name in re.findall(r"\b[a-z]*:?supervisor_[\w:]+", rule["expr"])
     }
@@ -202,7 +173,8 @@ def test_what_alerts_ask_for_has_data(prometheus: Prometheus) -> None:
         prometheus.data(name)
     assert [rule["health"] for rule in prometheus.rules()] == ["ok"] * len(RULES)
     # One that is true is true the next time, too; after a scrape that a busy machine has missed, none is for long.
-    wait_until(lambda: not [rule["name"] for rule in prometheus.rules() if rule.get("alerts")], "no expression to hold")
+    expected = {"SupervisorLossNotFinite"}
+    wait_until(lambda: {rule["name"] for rule in prometheus.rules() if rule.get("alerts")} == expected, "the one alert")
 
 
 def test_both_are_scraped(prometheus: Prometheus) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from monitoring_end_to_end import COMMAND, HOLDS
+from monitoring_end_to_end import COMMAND
 from monitoring_servers import PATIENCE_SECS, Prometheus, wait_until
 from ports import free_port
 
@@ -34,7 +34,7 @@ def test_a_shard_that_never_came_and_one_that_dies(tool: Callable[[str], str], t
         with (tmp_path / f"exporter-{index}.log").open("wb") as log:
             running.append(subprocess.Popen([*COMMAND, "exporter", *arguments], stdout=log, stderr=log))
 
-    rules = CliRunner().invoke(main, ["rules", "--interval=1s", *HOLDS])
+    rules = CliRunner().invoke(main, ["rules", "--interval=1s", "--hold=1s"])
     assert rules.exit_code == 0
     server = Prometheus(tool("prometheus"), tmp_path, targets={"exporter": addresses}, rules=rules.stdout)
     try:

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.notify.changes import KnownRun
 from supervisor_core.notify.event import Event
-from supervisor_core.notify.run_changes import Holding, KnownRun
+from supervisor_core.run.judge.held import HeldRun
 from supervisor_core.run.model.snapshot import WatchedRun
 from tests.notify.fleet_day import FleetDay
 
-KEPT = (KnownRun, Holding, WatchedRun, Event)
+KEPT = (KnownRun, HeldRun, WatchedRun, Event)
 
 
 @pytest.mark.long
@@ -31,4 +32,4 @@ def test_a_fleet_of_200(tmp_path: Path) -> None:
     assert not day.problems and not day.false_runs
     assert day.expected > 120 and day.messages > 100
     most: dict[Any, int] = {kind: max(each[kind] for each in kept) for kind in KEPT}
-    assert most[KnownRun] < 200 + 2 * day.live and most[Holding] < 400 and most[Event] == 0, most
+    assert most[KnownRun] < 200 + 2 * day.live and most[HeldRun] < 400 and most[Event] == 0, most

@@ -16,8 +16,8 @@ import pytest
 
 from supervisor_core.notify.changes import Changes
 from supervisor_core.notify.event import event_json
-from supervisor_core.notify.run_changes import MOMENTS
 from supervisor_core.run.judge.finding import KINDS
+from supervisor_core.run.judge.held import MOMENTS
 from supervisor_core.run.model.thresholds import Thresholds
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.conftest import StillClock
@@ -118,7 +118,7 @@ def test_a_death_is_told_after_its_hold_and_over_when_the_run_is_back(tmp_path: 
     events = scene.go_on(10 * MINUTE)
     assert names(events) == ["page begins lost"]
     (told_at,) = (at for at, event in scene.told if event.kind == "lost")
-    assert died + 90.0 <= told_at < died + 90.0 + 15.0
+    assert died + 45.0 <= told_at < died + 45.0 + 15.0
     assert events[0].at == pytest.approx(died, abs=1.0) and "no sign of life" in events[0].text
     second = Scripted(run, scene.now, attempt=2, step=first.step - 600)
     again = scene.go_on(5 * MINUTE, trains(second))
@@ -139,14 +139,14 @@ def test_a_hang_is_told_with_its_line_and_over_when_it_goes_on(tmp_path: Path) -
     assert names(events) == ["page begins stalled"]
     where = "MainThread is at train.py:88 in load"
     assert events[0].text.startswith(f"tuning: No progress in the phase training: {where} (process 4001 on trainer-0)")
-    assert "(for 6 min 14 s)" in events[0].text and events[0].at == hang.since
+    assert "(for 5 min 44 s)" in events[0].text and events[0].at == hang.since
     hang.end()
     events = scene.go_on(10 * MINUTE, trains(session))
     assert names(events) == ["page is_over stalled"] and "makes progress again after 9 min 50 s" in events[0].text
 
 
 def test_saves_that_fail_are_told_and_over_with_a_good_one(tmp_path: Path) -> None:
-    """Two failures in a row for two minutes, then a save that succeeds."""
+    """Two failures in a row for a minute, then a save that succeeds."""
     scene = Scene(tmp_path)
     session = Scripted(tmp_path / "tuning", BEGAN)
     scene.go_on(20 * MINUTE, trains(session))
@@ -157,12 +157,12 @@ def test_saves_that_fail_are_told_and_over_with_a_good_one(tmp_path: Path) -> No
 
 
 def test_a_hang_of_less_than_its_hold_is_not_told(tmp_path: Path) -> None:
-    """Half a minute past the hang timeout."""
+    """A quarter of a minute past the hang timeout."""
     scene = Scene(tmp_path)
     session = Scripted(tmp_path / "tuning", BEGAN)
     scene.go_on(20 * MINUTE, trains(session))
     hang = Hangs(session)
-    assert scene.go_on(345.0, hang) == []
+    assert scene.go_on(315.0, hang) == []
     hang.end()
     assert scene.go_on(10 * MINUTE, trains(session)) == []
 
@@ -211,7 +211,7 @@ def test_a_preemption_that_does_not_resume_is_an_end(tmp_path: Path) -> None:
     ended = session.at
     events = scene.go_on(HOUR)
     assert names(events) == ["end happened stopped"] and "stopped by SIGTERM at step" in events[0].text
-    assert ended + 90.0 <= scene.told[0][0] <= ended + 105.0
+    assert ended + 45.0 <= scene.told[0][0] <= ended + 60.0
 
 
 def test_a_run_that_its_restarter_gives_up_is_told_at_once(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.notify.texts import begins
+from supervisor_core.notify.changes import begins_text as begins
 from supervisor_core.run.judge.finding import Finding
 from tests.story.scene import BEGAN, MINUTE, Scene, Scripted, launch, names, trains
 

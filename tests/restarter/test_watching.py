@@ -55,7 +55,7 @@ def test_an_order_is_read_as_it_was_written() -> None:
     assert "token" not in repr(order)
 
 
-@each("state, secs", [("lost", 180.0), ("completed", 180.0), ("running", QUIET_SECS)])
+@each("state, secs", [("lost", 150.0), ("completed", 150.0), ("running", QUIET_SECS)])
 def test_without_a_restarter_it_ends(now: list[float], state: str, secs: float) -> None:
     """Once what its death has led to was said, or after an hour in which nothing changes."""
     line = Line()
@@ -79,7 +79,7 @@ def test_a_run_that_was_started_again_is_not_its_own(now: list[float]) -> None:
     line.killed_at = now[0]
     assert not orphan.is_over(looked("lost"))
     assert not orphan.is_over(looked("running", "s2"))
-    now[0] += 179.0
+    now[0] += 149.0
     assert not orphan.is_over(looked("stalled", "s2"))
     now[0] += 1.0
     assert orphan.is_over(looked("running", "s2"))

@@ -29,7 +29,7 @@ _LIMITS = Thresholds()
 
 KINDS: Mapping[str, Kind] = {
     "unreachable": Kind(
-        "page", "the run had not ended, and its directory is gone or cannot be listed", "SupervisorLogdirUnreachable"
+        "page", "the run had not ended, and its directory is gone or cannot be listed", "SupervisorRunUnreachable"
     ),
     "failed": Kind(
         "page", "its state is failed: an error ended it, or its restarter gave it up", "SupervisorTrainingFailed"

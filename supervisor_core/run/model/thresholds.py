@@ -66,12 +66,11 @@ class Thresholds:
     hold_secs: float = 600.0
     """For how long something must be so before it is an alert, other than a stall."""
 
-    stall_hold_secs: float = 60.0
+    stall_hold_secs: float = 30.0
     """For how long a run must be past the hang timeout before that is an alert."""
 
-    dead_hold_secs: float = 60.0
-    """For how long a run must be down, lost or failed, before that is an alert: it may be started again. Two intervals
-    are added, in which a restart becomes known."""
+    dead_hold_secs: float = 45.0
+    """For how long a run must be down, lost or failed, before that is an alert: it may be started again."""
 
     many: int = 5
     """How many runs that die within `many_window_secs` are one alert."""
@@ -120,7 +119,7 @@ class Thresholds:
     save_failures: int = 2
     """How many saves in a row must have failed."""
 
-    save_hold_secs: float = 120.0
+    save_hold_secs: float = 60.0
     """For how long saves, or events, must fail before that is an alert. A failed save is repeated within a minute."""
 
     start_grace_secs: float = 1800.0

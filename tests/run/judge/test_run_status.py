@@ -96,6 +96,7 @@ def test_the_table_says_what_an_exporter_serves(killed: Any, resumed: Any, train
         "supervisor_stall_info",
         "supervisor_finding",
         "supervisor_finding_text_info",
+        "supervisor_finding_since_timestamp_seconds",
         "supervisor_clock_skew_seconds",
         "supervisor_watchdog_acted_total",
         "supervisor_checkpoint_recommended_interval_seconds",
