@@ -221,8 +221,8 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     RunMetric(
         name="supervisor_finding",
         stage=Stage.DEAD,
-        help="1 while this is held of the run: it has lasted as long as its kind needs. Severities: page, warn, info. "
-        "Further labels: host, logdir (the run's directory), and those of the run.",
+        help="1 while this is held of the run. Severities: page, warn, info. Further labels: host, logdir (the run's "
+        "directory), and those of the run.",
         labels=("run", "kind", "severity"),
         read=_findings,
     ),
