@@ -1,49 +1,42 @@
 """Lanes of the timeline: a run's service threads, and the other processes of its cluster, over time.
 
-Where a lane has more than can be seen, ticks are left out and spans joined; the worst of their states counts.
+Where a lane has more than can be seen, good ticks are left out, and spans in which all was well are joined.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from supervisor_core.events.telemetry import ThreadState, WorkerState
+from supervisor_core.events.telemetry import WorkerState
 from supervisor_core.run.judge.run_json import as_json, plain
 from supervisor_core.run.model.run import Run, RunState, ThreadTick, WorkerHistory
 
 MAX_TICKS = 4_000
 """Of the threads of one name, all sessions taken together; failed ticks always come, and may go beyond it."""
 MAX_SPANS = 4_000
-"""Of the threads of one name, likewise; of all workers together, of whom those with most spans have theirs joined."""
-_WORST_OF_THREADS: tuple[ThreadState, ...] = ("failed", "overdue", "stopped", "starting", "ticking", "idle")
-
+"""Of the threads of one name, likewise; of all workers together."""
 
 _Row = list[Any]
 """A span as it is sent: since, until, state, what only threads or only workers have, error."""
-_SINCE, _UNTIL, _STATE, _OWN, _AGAIN, _ERROR = 0, 1, 2, 3, 4, -1
+_SINCE, _UNTIL, _STATE, _AGAIN = 0, 1, 2, 4
+"""Of a thread the fourth is the error: it has none where all is well."""
 
 
 def thread_lanes(run: Run, since: float, until: float) -> dict[str, Any]:
     """Return each session's threads, with the spans and ticks that touch a window of wall time."""
-    tick_counts, span_counts = Counter[str](), Counter[str]()
-    within = []
+    counts = Counter(thread.name for thread in run.threads)
+    lanes = []
     for thread in run.threads:
         ticks = [tick for tick in thread.seen_ticks if tick.at >= since and not tick.at - (tick.secs or 0.0) > until]
         spans: list[_Row] = [
-            [span.since, span.until, span.state, span.overdue_secs, span.error]
+            [span.since, span.until, span.state, span.overdue_secs, plain(span.error)]
             for span in thread.spans
             if span.until >= since and span.since <= until
         ]
-        tick_counts[thread.name] += len(ticks)
-        span_counts[thread.name] += len(spans)
-        within.append((thread, ticks, spans))
-    lanes = []
-    for thread, ticks, spans in within:
-        kept = _thinned(ticks, MAX_TICKS / max(1, tick_counts[thread.name]))
-        most = max(1.0, len(spans) * MAX_SPANS / max(1, span_counts[thread.name]))
-        joined = _joined(spans, most, _WORST_OF_THREADS, _join_threads)
+        kept = _thinned(ticks, max(1, MAX_TICKS // counts[thread.name]))
+        joined = _joined(spans, max(1, MAX_SPANS // counts[thread.name]), ("starting", "idle", "ticking"))
         lane = {
             "name": plain(thread.name),
             "session": plain(thread.session),
@@ -53,71 +46,46 @@ def thread_lanes(run: Run, since: float, until: float) -> dict[str, Any]:
             "failures": thread.failures,
             "last_error": plain(thread.last_error),
             "thinned": len(kept) < len(ticks) or len(joined) < len(spans),
-            "spans": [[*span[:_ERROR], plain(span[_ERROR])] for span in joined],
+            "spans": joined,
             "seen_ticks": [[tick.at, tick.secs, tick.ok] for tick in kept],
         }
         lanes.append(lane)
     return {"v": 1, "threads": lanes}
 
 
-def _thinned(ticks: Sequence[ThreadTick], share: float) -> Sequence[ThreadTick]:
-    """Return about a share of the ticks, in order: every one that failed, and evenly as many good ones as there is room
-    for."""
-    if share >= 1.0:
+def _thinned(ticks: Sequence[ThreadTick], most: int) -> Sequence[ThreadTick]:
+    """Return every tick that failed, and evenly as many good ones as there is room for, in order."""
+    if len(ticks) <= most:
         return ticks
-    failures = sum(not tick.ok for tick in ticks)
-    good = len(ticks) - failures
-    room = max(1, int(len(ticks) * share) - failures)
+    good = sum(tick.ok for tick in ticks)
+    every = max(1, -(-good // max(1, most - (len(ticks) - good))))
     kept, seen = [], 0
     for tick in ticks:
-        if not tick.ok:
+        if not tick.ok or seen % every == 0:
             kept.append(tick)
-            continue
-        if seen * room // good != (seen - 1) * room // good:  # the first of each of `room` equal parts
-            kept.append(tick)
-        seen += 1
+        seen += tick.ok
     return kept
 
 
-def _joined(
-    spans: Sequence[_Row], most: float, worst: Sequence[str], join_own: Callable[[_Row, _Row], None]
-) -> Sequence[_Row]:
-    """Return about `most` spans: neighbours are joined until each is long enough, not over a gap of that length.
+def _joined(spans: Sequence[_Row], most: int, well: Collection[str]) -> Sequence[_Row]:
+    """Return at most this number of spans, the newest: where there are more, neighbours in which all was well are one.
 
     Args:
         spans: in order; changed where they are joined.
-        most: how many; at least 1.
-        worst: all states, the worst first.
-        join_own: adds to a span what only threads, or workers, have of the one after it.
+        most: how many.
+        well: the states in which all is well.
     """
     if len(spans) <= most:
         return spans
-    least_secs = (spans[-1][_UNTIL] - spans[0][_SINCE]) / most
     found: list[_Row] = []
     for span in spans:
         before = found[-1] if found else None
-        if (
-            before is None
-            or before[_UNTIL] - before[_SINCE] >= least_secs
-            or span[_SINCE] - before[_UNTIL] >= least_secs
-        ):
+        is_next = before is not None and before[_STATE] in well and before[_UNTIL] == span[_SINCE]
+        if before is not None and is_next and span[_STATE] in well and span[_AGAIN] in (False, None):
+            before[_UNTIL] = span[_UNTIL]
+        else:
             found.append(span)
-            continue
-        is_worse = worst.index(span[_STATE]) < worst.index(before[_STATE])
-        worse, other = (span, before) if is_worse else (before, span)
-        before[_STATE], before[_ERROR] = worse[_STATE], worse[_ERROR] or other[_ERROR]
-        before[_UNTIL] = span[_UNTIL]
-        join_own(before, span)
-    return found
-
-
-def _join_threads(before: _Row, span: _Row) -> None:
-    before[_OWN] = max(before[_OWN], span[_OWN])
-
-
-def _join_workers(before: _Row, span: _Row) -> None:
-    before[_OWN] = span[_OWN] or before[_OWN]
-    before[_AGAIN] = before[_AGAIN] or span[_AGAIN]
+    return found[-most:]
 
 
 _DOWN: tuple[WorkerState, ...] = ("failed", "lost")
@@ -127,16 +95,15 @@ _SICK: Mapping[RunState, tuple[WorkerState, ...]] = {
 }  # fmt: skip
 """States of a worker in trouble, by the state of its run. A worker that was down when its chief was lost or failed may
 be the cause; the others are unknown then, and after a planned end they have ended with their run."""
-_WORST_OF_WORKERS: tuple[WorkerState, ...] = ("failed", "lost", "stalled", "stopped", "waiting", "running")
 
 
 def worker_lanes(run: Run, since: float, until: float) -> dict[str, Any]:
     """Return each worker, with the spans that touch a window of wall time."""
-    within = [_within(worker, since, until) for worker in run.workers]
-    level = _level([len(spans) for spans in within], MAX_SPANS)
+    most = max(1, MAX_SPANS // max(1, len(run.workers)))
     lanes = []
-    for worker, spans in zip(run.workers, within, strict=True):
-        joined = _joined(spans, level, _WORST_OF_WORKERS, _join_workers)
+    for worker in run.workers:
+        spans = _within(worker, since, until)
+        joined = _joined(spans, most, ("waiting", "running"))
         lane = {
             **plain(as_json(worker)),
             "present": is_present(run, worker),
@@ -180,14 +147,3 @@ def _within(worker: WorkerHistory, since: float, until: float) -> list[_Row]:
         if span.until >= since and span.since <= until:
             found.append([span.since, span.until, span.state, started_at, again, span.error])
     return found
-
-
-def _level(counts: Sequence[int], most: int) -> int:
-    """Return how many spans each worker may have, so that there are about `most` in all: who has few keeps them."""
-    left = most
-    for position, count in enumerate(sorted(counts)):
-        level = max(1, left // (len(counts) - position))
-        if count > level:
-            return level
-        left -= count
-    return most

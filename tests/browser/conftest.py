@@ -54,6 +54,12 @@ BEYOND = """() => [...document.querySelectorAll('#supervisor *')].filter(element
     const box = element.getBoundingClientRect();
     return box.width && box.right > innerWidth + 1 && !element.closest('.table-box, .tooltip, [hidden]');
 }).map(element => element.className || element.tagName)"""
+GO = """hash => new Promise(done => {
+    if (location.hash.slice(1) === hash) return done();
+    addEventListener('hashchange', () => requestAnimationFrame(() => requestAnimationFrame(done)), {once: true});
+    location.hash = hash;
+})"""
+"""Follow a link within the tab, until the page has drawn what it leads to."""
 DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 """Once the page has drawn what it has: it does so in the next frame."""
 PROGRAM = "import sys; sys.modules['tensorflow'] = None; from tensorboard.main import run_main; run_main()"
@@ -234,9 +240,14 @@ class Tab:
             self.complaints.append(f"{message.type}: {message.text} ({where})")
 
     def open(self, board: TensorBoard, dark: bool = False, **state: Any) -> Tab:
-        """Go to the tab in a state, and wait until it shows something."""
-        self.page.goto("about:blank")
-        self.page.goto(board.address(self.hosted, dark, **state))
+        """Go to the tab in a state, and wait until it shows something. A page that is there already follows a link."""
+        document, _, there = board.address(self.hosted, dark, **state).partition("#")
+        if not self.hosted and self.page.url.partition("#")[0] == document:
+            for link in ("" if "view" in state or "run" in state else "view=compare", there):
+                self.page.evaluate(GO, link)  # by another page: what was opened or typed on the one before is gone
+        else:
+            self.page.goto("about:blank")
+            self.page.goto(f"{document}#{there}")
         self.find(".main > :not([aria-busy])").first.wait_for()
         return self
 
@@ -315,12 +326,17 @@ class Tab:
         """Complaints that belong to the test."""
         self.excused.append(pattern)
 
+    def check(self) -> None:
+        """Fail where the browser had anything to complain of since the last check."""
+        left = [text for text in self.complaints if not any(re.search(pattern, text) for pattern in self.excused)]
+        self.complaints.clear()
+        assert left == []
+
     def close(self) -> None:
         """Close it, and fail where the browser had anything to complain of."""
         with contextlib.suppress(Exception):
             self.context.close()
-        left = [text for text in self.complaints if not any(re.search(pattern, text) for pattern in self.excused)]
-        assert left == []
+        self.check()
 
 
 @pytest.fixture
@@ -335,3 +351,18 @@ def tab(browser: Any) -> Iterator[Callable[..., Tab]]:
     yield open_one
     for item in opened:
         item.close()
+
+
+@pytest.fixture(scope="module")
+def one_tab(browser: Any) -> Iterator[Tab]:
+    """A tab for all tests of a module."""
+    made = Tab(browser, permissions=["clipboard-read", "clipboard-write"])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def shown(one_tab: Tab) -> Iterator[Tab]:
+    """The tab that the tests of a module share, where they need none of their own: each goes to a state of it."""
+    yield one_tab
+    one_tab.check()

@@ -65,10 +65,8 @@ def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
 
 def opened(shown: Any, board: Any, **state: Any) -> Any:
     """The page with all runs, once their values and the curves of the first tag are there."""
-    shown.page.goto("about:blank")
     chosen = [f"{number}~{run}" for number, run in enumerate(RUNS)]
-    shown.page.goto(board.address(shown.hosted, **{"view": "compare", "with": chosen, **state}))
-    return drawn(shown)
+    return drawn(shown.open(board, **{"view": "compare", "with": chosen, **state}))
 
 
 def drawn(shown: Any) -> Any:
@@ -124,11 +122,11 @@ def test_each_run_is_drawn_in_its_colour_and_pointing_at_one_fades_the_others(
     painted(shown, *COLOURS)
 
 
-def test_one_cursor_reads_every_run(tab: Callable[..., Any], board: Any, scripted: ModuleType) -> None:
+def test_one_cursor_reads_every_run(shown: Any, board: Any, scripted: ModuleType) -> None:
     """The table has each run's value at the step that is pointed at, as it was written, smoothed beside it; a run that
     did not come that far has none. Without a cursor it has the last values."""
     value_of = curve_of(scripted)
-    shown = opened(tab(), board, smooth="0.5")
+    opened(shown, board, smooth="0.5")
     assert where(shown) == "last values"
     assert [cells[-1] for cells in values(shown).values()] == ["5,980", "6,960", "6,960"]
     area = shown.find(".compare-views .chart-area").first
@@ -146,24 +144,9 @@ def test_one_cursor_reads_every_run(tab: Callable[..., Any], board: Any, scripte
     shown.find(".compare-legend .table-head .muted", has_text="last values").wait_for()
 
 
-def test_a_baseline_is_in_the_address_and_the_others_are_compared_with_it(tab: Callable[..., Any], board: Any) -> None:
-    """Pinned and unpinned at the run; the link shows it again."""
-    shown = opened(tab(hosted=True), board)
-    shown.frame.get_by_role("button", name=f"Baseline {RUNS[1]}").click()
-    shown.page.wait_for_url(re.compile("base%3Dsweep"))
-    shown.page.reload()
-    shown.find(".compare-legend tr.baseline").wait_for()
-    drawn(shown)
-    cells = list(values(shown).values())
-    assert cells[1][1] == ""
-    assert float(cells[0][1]) == pytest.approx(float(cells[0][0]) - float(cells[1][0]), abs=2e-4)
-    shown.frame.get_by_role("button", name=f"Baseline {RUNS[1]}").click()
-    shown.page.wait_for_url(lambda url: "base%3D" not in url)
-
-
-def test_running_time_cuts_restarts_out(tab: Callable[..., Any], board: Any) -> None:
+def test_running_time_cuts_restarts_out(shown: Any, board: Any) -> None:
     """By running time all end after about 700 s, by wall time as much later as it was down, and began later."""
-    shown = opened(tab(), board, x="relative")
+    opened(shown, board, x="relative")
     ends = {}
     for axis, by in (("Running time", "running"), ("Wall time", "wall")):
         shown.frame.get_by_role("button", name=axis).click()
@@ -177,9 +160,20 @@ def test_running_time_cuts_restarts_out(tab: Callable[..., Any], board: Any) -> 
     assert ends["wall"][0] - ends["wall"][1] == pytest.approx(140, abs=20)
 
 
-def test_zoom_by_mouse_and_keys_is_in_the_address(tab: Callable[..., Any], board: Any) -> None:
-    """As on the page of a run: a link shows the same stretch, 0 and Escape show all again; keys move the cursor."""
+def test_baseline_and_zoom_are_in_the_address(tab: Callable[..., Any], board: Any) -> None:
+    """Within TensorBoard: a link shows the same baseline, with which the others are compared, and the same stretch; 0
+    and Escape show all again; keys move the cursor."""
     shown = opened(tab(hosted=True), board)
+    shown.frame.get_by_role("button", name=f"Baseline {RUNS[1]}").click()
+    shown.page.wait_for_url(re.compile("base%3Dsweep"))
+    shown.page.reload()
+    shown.find(".compare-legend tr.baseline").wait_for()
+    drawn(shown)
+    cells = list(values(shown).values())
+    assert cells[1][1] == ""
+    assert float(cells[0][1]) == pytest.approx(float(cells[0][0]) - float(cells[1][0]), abs=2e-4)
+    shown.frame.get_by_role("button", name=f"Baseline {RUNS[1]}").click()
+    shown.page.wait_for_url(lambda url: "base%3D" not in url)
     box = shown.find(".compare-views .chart-area").first.bounding_box()
     shown.page.mouse.move(box["x"] + 300, box["y"] + 50)
     shown.page.mouse.down()
@@ -187,25 +181,24 @@ def test_zoom_by_mouse_and_keys_is_in_the_address(tab: Callable[..., Any], board
     shown.page.mouse.up()
     shown.page.wait_for_url(re.compile("x%3Dstep.*zoom"))
     link = shown.page.url
-    other = tab(hosted=True)
-    other.page.goto(link)
-    other.frame.get_by_role("button", name="Reset zoom", disabled=False).wait_for()
-    other.find(".plots .strip").focus()
-    other.page.keyboard.press("Shift+ArrowRight")
-    other.find(".compare-legend .table-head .muted", has_text="at step").wait_for()
-    other.page.keyboard.press("0")
-    other.page.wait_for_url(lambda url: "zoom" not in url)
-    other.page.keyboard.press("+")
-    other.page.wait_for_url(re.compile("zoom"))
-    other.page.keyboard.press("Escape")
-    other.page.wait_for_url(lambda url: "zoom" not in url)
-    assert other.find(".compare-page").count() == 1
+    shown.page.goto("about:blank")
+    shown.page.goto(link)
+    shown.frame.get_by_role("button", name="Reset zoom", disabled=False).wait_for()
+    shown.find(".plots .strip").focus()
+    shown.page.keyboard.press("Shift+ArrowRight")
+    shown.find(".compare-legend .table-head .muted", has_text="at step").wait_for()
+    shown.page.keyboard.press("0")
+    shown.page.wait_for_url(lambda url: "zoom" not in url)
+    shown.page.keyboard.press("+")
+    shown.page.wait_for_url(re.compile("zoom"))
+    shown.page.keyboard.press("Escape")
+    shown.page.wait_for_url(lambda url: "zoom" not in url)
+    assert shown.find(".compare-page").count() == 1
 
 
 @pytest.mark.parametrize("page", ["compare", "run"])
-def test_a_chart_says_that_a_logarithm_shows_nothing(tab: Callable[..., Any], board: Any, page: str) -> None:
+def test_a_chart_says_that_a_logarithm_shows_nothing(shown: Any, board: Any, page: str) -> None:
     """As long as the logarithm is on; after that it says again how much there is."""
-    shown = tab()
     state = {"run": BELOW} if page == "run" else {"view": "compare", "with": f"0~{BELOW}"}
     shown.page.goto(board.address(False, log="1", tag="deficit", **state))
     note = shown.find(".chart .muted")
@@ -242,9 +235,8 @@ def test_values_that_are_being_read_are_asked_for_again(tab: Callable[..., Any],
 
 
 @pytest.mark.parametrize("page", ["compare", "run"])
-def test_charts_can_be_taken_away(tab: Callable[..., Any], board: Any, logdir: Path, tmp_path: Path, page: str) -> None:
+def test_charts_can_be_taken_away(shown: Any, board: Any, logdir: Path, tmp_path: Path, page: str) -> None:
     """As points, each as it was written; as a picture, sharper than the screen."""
-    shown = tab()
     if page == "run":
         shown.open(board, run=RESTARTED, tag="loss", x="step")
         shown.whole()
@@ -273,23 +265,23 @@ def test_charts_can_be_taken_away(tab: Callable[..., Any], board: Any, logdir: P
     assert width > 1.9 * chart["width"] and height > 2 * chart["height"]
 
 
-@pytest.mark.parametrize("width", [1280, 380])
-@pytest.mark.parametrize("dark", [False, True])
-def test_is_accessible(tab: Callable[..., Any], board: Any, width: int, dark: bool) -> None:
+def test_is_accessible(tab: Callable[..., Any], board: Any) -> None:
     """No violation in either theme, as wide as a screen or a phone; nothing sticks out, and every control is reached
     with the keyboard."""
-    shown = tab(viewport={"width": width, "height": 860}, color_scheme="dark" if dark else "light")
-    opened(shown, board, base=RUNS[1], smooth="0.5")
-    assert shown.violations() == []
-    assert shown.beyond() == []
-    if width < 1000 or dark:
-        return
+    for width in (380, 1280):
+        shown = opened(tab(viewport={"width": width, "height": 860}), board, base=RUNS[1], smooth="0.5")
+        for scheme in ("dark", "light"):
+            shown.page.emulate_media(color_scheme=scheme)
+            shown.find(f"html{'.dark' if scheme == 'dark' else ':not(.dark)'}").wait_for(state="attached")
+            drawn(shown)
+            assert shown.violations() == []
+            assert shown.beyond() == []
     reached = set()
     for _ in range(80):
         shown.page.keyboard.press("Tab")
         reached.add(shown.inside().evaluate("document.activeElement.ariaLabel || document.activeElement.textContent"))
     names = {f"{what} {run}" for what in ("Baseline", "Compare without") for run in RUNS}
-    assert reached >= {*names, "Step", "Copy link", "Download loss as PNG", "Tag whose values are listed"}
+    assert reached >= {*names, "Step", "Copy link", "Download loss as SVG", "Tag whose values are listed"}
 
 
 def test_without_runs_it_says_what_to_do(tab: Callable[..., Any], board: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.base.log import command_line, printable
+from tests.cases import each
 
 HOSTILE = (
     '<img src=x onerror="alert(1)">',
@@ -51,10 +52,10 @@ def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
     return tensorboard(logdir)
 
 
-def test_runs_that_need_somebody_come_first(tab: Callable[..., Any], board: Any) -> None:
+def test_runs_that_need_somebody_come_first(shown: Any, board: Any) -> None:
     """By severity, the newest first; then those that run, then those that are over. Above them is how many there are of
     each, and one click shows those that need somebody, and only them."""
-    shown = tab().open(board)
+    shown.open(board)
     assert shown.rows()[:5] == ["bad/failed", "bad/stalled", "bad/lost", "good/running", "good/done"]
     pills = shown.find(".body .row:not([hidden]) .pill").all_inner_texts()
     assert [re.sub(r"\s+", " ", pill) for pill in pills][:2] == ["✕ failed", "‖ stalled"]
@@ -103,9 +104,9 @@ def test_a_line_says_what_is_wrong_and_what_to_do(tab: Callable[..., Any], board
     assert "MainThread" in shown.find(".findings + *, .stalls details[open]").last.inner_text()
 
 
-def test_old_runs_can_be_hidden(tab: Callable[..., Any], board: Any) -> None:
+def test_old_runs_can_be_hidden(shown: Any, board: Any) -> None:
     """Those that were not seen for a day, or a week; the choice is in the address, and Escape takes it back."""
-    shown = tab().open(board)
+    shown.open(board)
     week = shown.frame.get_by_role("button", name="7 d")
     week.click()
     assert "old/crashed" not in shown.rows() and "bad/lost" in shown.rows()
@@ -161,16 +162,21 @@ def test_a_run_can_be_hidden_until_something_changes(tab: Callable[..., Any], bo
     assert "bad/lost" not in other.rows()
 
 
-def test_an_address_with_an_unknown_state_shows_all(tab: Callable[..., Any], board: Any) -> None:
-    """A word that is no state, even one that every object has, chooses nothing."""
-    shown = tab().open(board, state="constructor")
+def test_an_address_with_an_unknown_state_shows_all(shown: Any, board: Any) -> None:
+    """A word that is no state, even one that every object has, chooses nothing. A click on a state's count shows those
+    runs, another shows all."""
+    shown.open(board, state="constructor")
     assert len(shown.rows()) == 6 + len(HOSTILE)
     assert "undefined" not in shown.find(".chips").inner_text()
+    shown.frame.get_by_role("button", name=re.compile("1 stalled")).click()
+    assert shown.rows() == ["bad/stalled"]
+    shown.frame.get_by_role("button", name=re.compile("1 stalled")).click()
+    assert len(shown.rows()) == 6 + len(HOSTILE)
 
 
-def test_one_line_has_everything(tab: Callable[..., Any], board: Any) -> None:
+def test_one_line_has_everything(shown: Any, board: Any) -> None:
     """Its checkbox, step, rate with its sparkline, checkpoint against its interval, restarts, goodput, last seen."""
-    shown = tab().open(board, filter="good/running")
+    shown.open(board, filter="good/running")
     assert shown.rows() == ["good/running"]
     row = shown.find(".body .row:not([hidden])")
     cells = row.locator("[role=gridcell]").all_inner_texts()[1:]
@@ -183,9 +189,9 @@ def test_one_line_has_everything(tab: Callable[..., Any], board: Any) -> None:
     assert row.locator("path.spark").get_attribute("d").startswith("M")
 
 
-def test_filters_by_regular_expression_and_sorts_by_a_click(tab: Callable[..., Any], board: Any) -> None:
+def test_filters_by_regular_expression_and_sorts_by_a_click(shown: Any, board: Any) -> None:
     """Both are in the address, and Escape takes the filter back."""
-    shown = tab().open(board)
+    shown.open(board)
     shown.page.keyboard.press("/")
     shown.page.keyboard.type("^(good|bad)/.*d$")
     shown.frame.get_by_role("button", name="Run", exact=True).click()
@@ -197,11 +203,7 @@ def test_filters_by_regular_expression_and_sorts_by_a_click(tab: Callable[..., A
     shown.find(".search").focus()
     shown.page.keyboard.press("Escape")
     assert len(shown.rows()) == 6 + len(HOSTILE)
-
-
-def test_filters_by_labels(tab: Callable[..., Any], board: Any) -> None:
-    """A line has them beside its name, and a whole one can be asked for."""
-    shown = tab().open(board, filter="^team=vision$")
+    shown.open(board, filter="^team=vision$")  # a whole label can be asked for, too
     shown.find(".note", has_text="1 of").wait_for()
     assert shown.rows() == ["good/running"]
     assert shown.find(".body .row:not([hidden]) .labels").inner_text() == "team=vision user=<b>ada</b>"
@@ -215,9 +217,9 @@ def test_a_regular_expression_that_would_take_years_is_stopped(tab: Callable[...
     assert shown.rows() == []
 
 
-def test_works_by_keyboard_alone(tab: Callable[..., Any], board: Any) -> None:
+def test_works_by_keyboard_alone(shown: Any, board: Any) -> None:
     """Arrows choose, Enter opens, Escape comes back to the same line."""
-    shown = tab().open(board, sort="run")
+    shown.open(board, sort="run")
     shown.find(".runs").focus()
     shown.page.keyboard.press("ArrowDown")
     chosen = shown.find(".row.active .run-name").inner_text()
@@ -232,20 +234,11 @@ def test_works_by_keyboard_alone(tab: Callable[..., Any], board: Any) -> None:
     assert shown.find(f"#{active} .run-name").inner_text() == chosen
 
 
-def test_one_state_only(tab: Callable[..., Any], board: Any) -> None:
-    """A click on a state's count shows those runs, another shows all."""
-    shown = tab().open(board)
-    shown.frame.get_by_role("button", name=re.compile("1 stalled")).click()
-    assert shown.rows() == ["bad/stalled"]
-    shown.frame.get_by_role("button", name=re.compile("1 stalled")).click()
-    assert len(shown.rows()) == 6 + len(HOSTILE)
-
-
-@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
-def test_names_are_text_whatever_they_hold(tab: Callable[..., Any], board: Any, name: str) -> None:
+@each("name", HOSTILE)
+def test_names_are_text_whatever_they_hold(shown: Any, board: Any, name: str) -> None:
     """Markup, quotes, unicode and 250 characters, in runs and tags, are asked for as they are, and shown so; what a
     browser obeys or does not show is shown as escapes."""
-    shown = tab().open(board, run=f"hostile/{name}")
+    shown.open(board, run=f"hostile/{name}")
     shown.find(".sentences").wait_for()
     text = printable(name)
     assert shown.find(".run-title").text_content() == f"hostile/{text}"
@@ -262,9 +255,9 @@ def test_names_are_text_whatever_they_hold(tab: Callable[..., Any], board: Any, 
     assert shown.inside().evaluate("window.pwned ?? document.querySelectorAll('main img, main script').length") == 0
 
 
-def test_a_run_that_is_not_there_says_so(tab: Callable[..., Any], board: Any) -> None:
+def test_a_run_that_is_not_there_says_so(shown: Any, board: Any) -> None:
     """A link to a run that went away leads to words, and back to the list."""
-    shown = tab().open(board, run="never/was")
+    shown.open(board, run="never/was")
     shown.excuse("404")
     assert "There is no such run" in shown.find(".run-page .empty").inner_text()
     shown.frame.get_by_role("button", name="All runs").click()

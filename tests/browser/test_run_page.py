@@ -37,17 +37,33 @@ def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
     return tensorboard(logdir)
 
 
-def test_says_in_sentences_what_happened_and_what_it_cost(tab: Callable[..., Any], board: Any) -> None:
-    """State, restarts with their cost, checkpoints and stalls are the first things to read."""
-    words = tab().open(board, run="stormy").find(".sentences").inner_text()
+def test_says_in_words_what_happened_and_what_it_cost(shown: Any, board: Any) -> None:
+    """State, restarts with their cost, checkpoints and stalls come first; the goodput's parts sum to the whole; the
+    advice, the legend, and the stacks that were taken when the stall was noticed can be read."""
+    words = shown.open(board, run="stormy").find(".sentences").inner_text()
     assert "completed" in words
     assert re.search(
         r"3 restarts cost 15 min \d+ s: 6 min \d+ s down, 1,5\d\d to 1,\d\d\d steps recomputed .*; 2 killed, 1 signal",
         words,
     )
-    assert re.search(r"2 of 2\d recorded saves failed", words)
-    assert "1 stall" in words
+    assert re.search(r"2 of 2\d recorded saves failed", words) and "1 stall" in words
     assert "4 processes on 4 x H100, trainer-0: team=vision, user=ada" in words
+    parts = shown.find(".goodput-parts li").all_inner_texts()
+    assert [re.split(r"\d", part)[0].strip() for part in parts] == [
+        "Productive", "Starting", "Restoring", "Blocked by saves", "Recomputed", "Downtime", "Stalled",
+    ]  # fmt: skip
+    shares = [float(share) for part in parts for share in re.findall(r"([\d.]+) %", part)]
+    assert sum(shares) == pytest.approx(100, abs=0.5)
+    assert re.search(
+        r"Save every .* instead of 2 min(.|\n)*expected to save [\d.]+ %", shown.find(".advice").inner_text()
+    )
+    shown.find(".legend summary").click()
+    words = shown.find(".legend-box").inner_text()
+    for word in ("restart", "hang", "silent", "at risk", "service threads", "killed"):
+        assert word in words
+    shown.find(".stalls summary").first.click()
+    text = shown.find(".stalls details[open]").inner_text()
+    assert "MainThread" in text and 'File "train.py", line 88' in text
 
 
 def test_begins_with_what_is_wrong_and_where_it_hangs(
@@ -77,10 +93,10 @@ def test_begins_with_what_is_wrong_and_where_it_hangs(
         assert box["y"] + box["height"] < 700
 
 
-def test_says_whether_each_resume_was_exact(tab: Callable[..., Any], board: Any) -> None:
+def test_says_whether_each_resume_was_exact(shown: Any, board: Any) -> None:
     """At each restart and session, with the reasons; one that says nothing is unknown. Long ones are cut, and markup
     stays text; the cells are read like all others."""
-    shown = tab().open(board, run="stormy")
+    shown.open(board, run="stormy").whole()
     for name, words in (
         ("Restarts", ["observed exact", "unknown", "not exact"]),
         ("Sessions", ["observed exact", "unknown", "not exact", "\u2013"]),
@@ -95,10 +111,9 @@ def test_says_whether_each_resume_was_exact(tab: Callable[..., Any], board: Any)
     assert [row[heads.index("Evidence")] for row in cells[:2]] == ["3 of 3 recomputed losses equal", ""]
 
 
-def test_says_what_is_beyond_the_limits(tab: Callable[..., Any], board: Any) -> None:
+def test_says_what_is_beyond_the_limits(shown: Any, board: Any) -> None:
     """What is not shown is counted, by the name of the page that lists the limits; a long table is cut, and says so."""
-    shown = tab().open(board, run="beyond")
-    words = shown.find(".findings").inner_text()
+    words = shown.open(board, run="beyond").find(".findings").inner_text()
     assert "more than is kept of one run (docs/limits.md): events dropped 44 x" in words
     table = shown.find(".tables > div", has_text="Restarts within a session")
     assert "501" in table.locator(".table-head").inner_text()
@@ -106,27 +121,33 @@ def test_says_what_is_beyond_the_limits(tab: Callable[..., Any], board: Any) -> 
     assert table.locator("tbody tr").count() == 500
 
 
-def test_names_every_part_of_the_goodput(tab: Callable[..., Any], board: Any) -> None:
-    """The bar's parts are named, with seconds and percent, and sum to the whole."""
-    parts = tab().open(board, run="stormy").find(".goodput-parts li").all_inner_texts()
-    assert [re.split(r"\d", part)[0].strip() for part in parts] == [
-        "Productive", "Starting", "Restoring", "Blocked by saves", "Recomputed", "Downtime", "Stalled",
-    ]  # fmt: skip
-    shares = [float(share) for part in parts for share in re.findall(r"([\d.]+) %", part)]
-    assert sum(shares) == pytest.approx(100, abs=0.5)
-
-
-def test_recommends_an_interval_beside_the_present_one(tab: Callable[..., Any], board: Any) -> None:
-    """What to change, and what that would save."""
-    words = tab().open(board, run="stormy").find(".advice").inner_text()
-    assert re.search(r"Save every .* instead of 2 min", words)
-    assert re.search(r"expected to save [\d.]+ % of the time", words)
-
-
-def test_hover_describes_sessions_checkpoints_and_restarts(tab: Callable[..., Any], board: Any) -> None:
-    """Each thing on the timeline says what it is where the pointer is."""
-    shown = tab().open(board, run="stormy")
+def test_hover_and_keys_describe_every_mark(shown: Any, board: Any) -> None:
+    """Each thing on the timeline says what it is where the pointer is. Point and comma go from mark to mark and say it;
+    Shift and an arrow read values, which follow a zoom."""
+    shown.open(board, run="stormy").whole()
     assert hover_texts(shown) >= {"Session", "Restart", "Checkpoint", "save", "Stalled", "summary"}
+    shown.find(".strip").focus()
+
+    def press(key: str) -> str:
+        shown.page.keyboard.press(key)
+        shown.drawn()
+        text: str = shown.find(".spoken").inner_text()
+        return text
+
+    said = [press(".") for _ in range(40)]
+    for word in ("Session 1", "Restart 1", "Checkpoint of step", "failed", "Stalled for"):
+        assert any(word in text for text in said), (word, said)
+    assert any("No space left" in text for text in said)
+    assert shown.find(".tooltip").is_visible()
+    assert press(",") != said[-1]
+    assert re.search(r"loss: [\d.]+ at step", press("Shift+ArrowLeft"))
+    area = shown.find(".chart-area").first
+    area.hover(position={"x": 300, "y": 40})
+    readout = shown.find(".chart .readout").first
+    readout.filter(has_text="at step").wait_for()
+    before = readout.inner_text()
+    area.evaluate("area => document.querySelector('button[aria-label=\"Zoom in\"]').click()")
+    readout.filter(has_not_text=before).wait_for()
 
 
 def hover_texts(shown: Any) -> set[str]:
@@ -151,30 +172,9 @@ def hover_texts(shown: Any) -> set[str]:
     return {word for word in words if any(word in title for title in titles)}
 
 
-def test_dragging_zooms_and_the_address_keeps_it(tab: Callable[..., Any], board: Any) -> None:
-    """A link that is made while zoomed shows the same stretch to somebody else; double click shows all again."""
-    shown = tab(hosted=True).open(board, run="stormy")
-    shown.drawn()
-    box = shown.find(".timeline-canvas").bounding_box()
-    y = box["y"] + 30
-    shown.page.mouse.move(box["x"] + 400, y)
-    shown.page.mouse.down()
-    shown.page.mouse.move(box["x"] + 700, y, steps=4)
-    shown.page.mouse.up()
-    shown.page.wait_for_url(re.compile("zoom"))
-    link = shown.page.url
-    other = tab(hosted=True)
-    other.page.goto(link)
-    reset = other.frame.get_by_role("button", name="Reset zoom")
-    reset.wait_for()
-    assert reset.is_enabled()
-    assert other.page.url == link
-    reset.click()
-    other.page.wait_for_url(lambda url: "zoom" not in url)
-
-
-def test_axis_tags_smoothing_and_logarithm_are_in_the_address(tab: Callable[..., Any], board: Any) -> None:
-    """What was chosen is there again after a reload."""
+def test_what_is_chosen_is_in_the_address(tab: Callable[..., Any], board: Any) -> None:
+    """Within TensorBoard: axis, tags, logarithm and a stretch that was dragged are there again after a reload, and for
+    somebody else with the link; the button shows all again."""
     shown = tab(hosted=True).open(board, run="stormy")
     shown.frame.get_by_text("0.00", exact=True).wait_for()  # smoothing
     shown.frame.get_by_role("button", name="Step", exact=True).click()
@@ -187,19 +187,27 @@ def test_axis_tags_smoothing_and_logarithm_are_in_the_address(tab: Callable[...,
     assert shown.frame.get_by_role("button", name="Step", exact=True).get_attribute("aria-pressed") == "true"
     assert shown.frame.get_by_label("Logarithmic").is_checked()
     assert shown.find(".chart h3").all_inner_texts() == ["loss", "learning_rate"]
+    shown.drawn()
+    box = shown.find(".timeline-canvas").bounding_box()
+    y = box["y"] + 30
+    shown.page.mouse.move(box["x"] + 400, y)
+    shown.page.mouse.down()
+    shown.page.mouse.move(box["x"] + 700, y, steps=4)
+    shown.page.mouse.up()
+    shown.page.wait_for_url(re.compile("zoom"))
+    link = shown.page.url
+    shown.page.goto("about:blank")
+    shown.page.goto(link)
+    reset = shown.frame.get_by_role("button", name="Reset zoom", disabled=False)
+    reset.wait_for()
+    assert shown.page.url == link
+    reset.click()
+    shown.page.wait_for_url(lambda url: "zoom" not in url)
 
 
-def test_stall_opens_with_its_python_stacks(tab: Callable[..., Any], board: Any) -> None:
-    """The stacks that were taken when the stall was noticed can be read."""
-    shown = tab().open(board, run="stormy")
-    shown.find(".stalls summary").first.click()
-    text = shown.find(".stalls details[open]").inner_text()
-    assert "MainThread" in text and 'File "train.py", line 88' in text
-
-
-def test_tables_can_be_had_as_csv(tab: Callable[..., Any], board: Any) -> None:
+def test_tables_can_be_had_as_csv(shown: Any, board: Any) -> None:
     """Restarts and all checkpoints, raw, under names that fit a file system."""
-    shown = tab().open(board, run="stormy")
+    shown.open(board, run="stormy")
     with shown.page.expect_download() as waiting:
         shown.frame.get_by_role("button", name="Download restarts as CSV").click()
     lines = Path(waiting.value.path()).read_text().splitlines()
@@ -212,56 +220,14 @@ def test_tables_can_be_had_as_csv(tab: Callable[..., Any], board: Any) -> None:
     assert len(lines) > 20 and sum("No space left" in line for line in lines) == 2
 
 
-def test_every_mark_is_reached_by_keyboard(tab: Callable[..., Any], board: Any) -> None:
-    """Point and comma go from mark to mark, show what the pointer would and say it; Shift and an arrow read values."""
-    shown = tab().open(board, run="stormy").whole()
-    shown.find(".strip").focus()
-
-    def press(key: str) -> str:
-        shown.page.keyboard.press(key)
-        shown.drawn()
-        text: str = shown.find(".spoken").inner_text()
-        return text
-
-    said = [press(".") for _ in range(40)]
-    for word in ("Session 1", "Restart 1", "Checkpoint of step", "failed", "Stalled for"):
-        assert any(word in text for text in said), (word, said)
-    assert any("No space left" in text for text in said)
-    assert shown.find(".tooltip").is_visible()
-    assert press(",") != said[-1]
-    assert re.search(r"loss: [\d.]+ at step", press("Shift+ArrowLeft"))
-    assert shown.find(".chart .readout").first.inner_text()
-
-
-def test_what_is_read_follows_a_zoom(tab: Callable[..., Any], board: Any) -> None:
-    """The readout is of what is drawn below the pointer, also where only the drawing moves."""
-    shown = tab().open(board, run="stormy").whole()
-    area = shown.find(".chart-area").first
-    area.hover(position={"x": 300, "y": 40})
-    readout = shown.find(".chart .readout").first
-    readout.filter(has_text="at step").wait_for()
-    before = readout.inner_text()
-    area.evaluate("area => document.querySelector('button[aria-label=\"Zoom in\"]').click()")
-    readout.filter(has_not_text=before).wait_for()
-
-
-def test_signs_are_explained(tab: Callable[..., Any], board: Any) -> None:
-    """The legend names the signs of the drawing."""
-    shown = tab().open(board, run="stormy")
-    shown.find(".legend summary").click()
-    words = shown.find(".legend-box").inner_text()
-    for word in ("restart", "hang", "silent", "at risk", "service threads", "killed"):
-        assert word in words
-
-
 def test_gaps_are_clipped_by_default_where_hardly_anything_ran(
-    tab: Callable[..., Any], board: Any, logdir: Path, scripted: ModuleType
+    shown: Any, board: Any, logdir: Path, scripted: ModuleType
 ) -> None:
     """A run that was down for most of the time begins on running time; wall time is one click, and in the address."""
     now = time.time()
     scripted.Scripted(logdir / "idle", now - 90_000).train(300)
     scripted.Scripted(logdir / "idle", now - 500, attempt=2, step=600).train(300).stop()
-    shown = tab().open(board)
+    shown.open(board)
     shown.find(".row .run-name", has_text="idle").click()
     running = shown.frame.get_by_role("button", name="Running time")
     shown.find('.axis-bar [aria-pressed="true"]', has_text="Running time").wait_for()
@@ -270,9 +236,9 @@ def test_gaps_are_clipped_by_default_where_hardly_anything_ran(
     assert running.get_attribute("aria-pressed") == "false"
 
 
-def test_keyboard_pans_zooms_and_leaves(tab: Callable[..., Any], board: Any) -> None:
+def test_keyboard_pans_zooms_and_leaves(shown: Any, board: Any) -> None:
     """Plus zooms, an arrow pans, Escape shows all, and again leads back to the list."""
-    shown = tab().open(board, run="stormy")
+    shown.open(board, run="stormy")
     shown.find(".strip").focus()
     shown.page.keyboard.press("+")
     shown.page.wait_for_url(re.compile("zoom"))

@@ -15,11 +15,6 @@ def test_a_run_must_be_named(bench: Callable[..., Bench], route: str, run: dict[
     assert "'run' is missing" in bench(a_run()).error(route, 400, tag="loss", **run)
 
 
-def test_a_tag_must_be_named(bench: Callable[..., Bench]) -> None:
-    """Without its tag ``scalars`` says what is missing."""
-    assert "'tag' is missing" in bench(a_run()).error("scalars", 400, run="a")
-
-
 @each(
     "route, arguments, expected",
     [
@@ -48,8 +43,3 @@ def test_what_cannot_be_read_is_refused(
     assert expected in text
     assert next(iter(arguments)).rstrip("_") in text
     assert len(text) < 250
-
-
-def test_unknown_arguments_are_passed_over(bench: Callable[..., Bench]) -> None:
-    """A newer page may send more than this backend knows."""
-    assert bench(a_run()).json("runs", colour="red", since="")["full"] is True

@@ -126,17 +126,3 @@ def test_marks_at_no_place_are_kept(bench: Callable[..., Bench], by: str) -> Non
     assert header["thinned"] and sum(columns["count"]) == 4_000
     first, last = ("step", "last_step") if by == "step" else ("at", "last_at")
     assert not any(low > high for low, high in zip(columns[first], columns[last], strict=True))
-
-
-def test_inferred_saves_are_marked(bench: Callable[..., Bench]) -> None:
-    """What was concluded from another writer's events says so, in both forms."""
-    tab = bench(a_run(checkpoints=(Checkpoint(session="one", at=NOW, inferred=True),)))
-    assert tab.json("checkpoints", run="a")["checkpoints"][0]["inferred"] is True
-    assert tab.columns("checkpoint_marks", run="a")[1]["flags"] == [1 | 8]
-
-
-def test_a_run_without_saves(bench: Callable[..., Bench]) -> None:
-    """No saves are an empty page and empty columns, no error."""
-    tab = bench(a_run())
-    assert tab.json("checkpoints", run="a") == {"v": 1, "total": 0, "offset": 0, "checkpoints": []}
-    assert tab.columns("checkpoint_marks", run="a")[0]["length"] == 0

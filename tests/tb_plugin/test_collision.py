@@ -53,13 +53,3 @@ def test_another_distributions_package_is_named(tmp_path: Path, source: str) -> 
     assert "TensorBoard has no Supervisor tab: the package tb_plugin that Python finds first" in said
     assert ("not for you" if source else str(site / "tb_plugin")) in said
     assert f"It comes from other-profiler. To get the tab: remove that, then install {DISTRIBUTION} again" in said
-
-
-def test_a_directory_of_that_name_is_named(tmp_path: Path) -> None:
-    """A package that no distribution has installed is one that lies on Python's path."""
-    (tmp_path / "tb_plugin").mkdir()
-    (tmp_path / "tb_plugin" / "__init__.py").write_text("")
-    plugin, said = load(tmp_path, tmp_path)
-    assert plugin == "NoneType"
-    assert f"['{tmp_path / 'tb_plugin'}']" in said
-    assert "no installed distribution. To get the tab: remove that" in said

@@ -65,17 +65,6 @@ def test_values_that_are_not_finite_are_counted(restarted: Bench) -> None:
     assert (values["min"], values["min_step"], values["max"], values["max_step"]) == (0.5, 2, 0.5, 2)
 
 
-def test_the_rest_is_as_the_run_has_it(restarted: Bench) -> None:
-    """State, steps, goodput and lost time are those of ``run`` and ``runs``."""
-    (compared,) = restarted.json("compare", run="a")["runs"]
-    (line, _) = restarted.json("runs")["runs"]
-    assert {name: compared[name] for name in ("state", "step", "steps_per_sec", "goodput", "restarts", "labels")} == {
-        name: line[name] for name in ("state", "step", "steps_per_sec", "goodput", "restarts", "labels")
-    }
-    assert (compared["started"], compared["duration_secs"], compared["lost_secs"]) == (NOW - 600, 60.0, 52.5)
-    assert compared["values"] == {}
-
-
 def test_points_of_a_run_are_needed_once(restarted: Bench) -> None:
     """A run that has not changed is answered though its points were let go of."""
     before = restarted.json("compare", run="a", tag="loss")
@@ -132,21 +121,6 @@ def test_columns_that_differ_are_named(bench: Callable[..., Bench]) -> None:
     tab.sources.update({f"{LOGDIR}/{name}": FakeSource() for name in "ab"})
     differing = tab.json("compare", run=["a", "b"])["differing"]
     assert differing == ["labels.team", "hparams.amp", "hparams.lr", "versions.torch", "recorded.world_size"]
-
-
-def test_a_run_has_the_name_that_it_was_asked_for_by(restarted: Bench) -> None:
-    """Whoever asks by another one, as an old link does, finds its answer."""
-    found = restarted.json("compare", run=[f"{LOGDIR}/a", "b"])["runs"]
-    assert [(run["run"], run["problem"]) for run in found] == [(f"{LOGDIR}/a", None), ("b", None)]
-    assert found[0]["tags"] == ["accuracy", "loss"]
-
-
-def test_names_are_guessed_for_one_run_only(restarted: Bench) -> None:
-    """Of fifty runs that are gone, each guess would compare a name with thousands of others."""
-    (gone,) = restarted.json("compare", run="aa")["runs"]
-    assert gone["problem"] == "There is no run 'aa'; did you mean 'a'?"
-    problems = [run["problem"] for run in restarted.json("compare", run=["aa", "bb", "b"])["runs"]]
-    assert problems == ["There is no run 'aa'.", "There is no run 'bb'.", None]
 
 
 def test_points_that_cannot_be_read_are_a_problem(restarted: Bench) -> None:

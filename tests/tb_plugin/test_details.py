@@ -13,8 +13,7 @@ from supervisor_core.run.model.run import Run
 from supervisor_core.run.model.snapshot import WatchedRun
 from tb_plugin import backend, run_data
 from tb_plugin.lanes import thread_lanes
-from tests.cases import each
-from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, a_session, changed, watched
+from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, changed, watched
 
 
 def test_one_run_has_all_its_fields(bench: Callable[..., Bench]) -> None:
@@ -38,22 +37,6 @@ def test_one_run_has_all_its_fields(bench: Callable[..., Bench]) -> None:
     assert (answer["workers"], second["adopted"]) == (2, False)
     assert answer["at"] == NOW
     assert sum(answer["goodput"]["secs"].values()) == answer["goodput"]["wall_secs"]
-
-
-@each(
-    "newest, place",
-    [
-        ({"world_size": 32, "device_count": 32, "device_kind": "H100"}, "32 processes on 32 x H100, node-3"),
-        ({"device_count": 8, "host": None}, "8 x device"),
-        ({"world_size": 1, "device_kind": "cpu"}, None),
-    ],
-)
-def test_where_the_newest_session_runs_is_in_words(
-    bench: Callable[..., Bench], newest: dict[str, Any], place: str | None
-) -> None:
-    """Nothing where it is one process whose devices are not known."""
-    sessions = (a_session("one", world_size=7), a_session("two", **{"host": "node-3", **newest}))
-    assert bench(a_run("a", sessions=sessions)).json("run", run="a")["place"] == place
 
 
 def test_causes_and_the_better_interval_are_in_words(bench: Callable[..., Bench]) -> None:
@@ -139,12 +122,3 @@ def test_a_run_is_found_by_what_else_it_is_called(bench: Callable[..., Bench]) -
         assert tab.json("run", run=name)["run"] == tab.json("run", run="exp1/digits")["run"]
     assert "did you mean 'exp1/digits'?" in tab.error("run", 404, run="exp1/digit")
     assert "There is no run 'exp2'." in tab.error("run", 404, run="exp2")
-
-
-def test_an_unknown_run_is_not_found(bench: Callable[..., Bench]) -> None:
-    """A name that no run has is a 404 that repeats it, though not all of it."""
-    tab = bench(a_run())
-    for route in ("run", "threads", "workers", "checkpoints", "checkpoint_marks", "stalls", "tags", "scalars"):
-        text = tab.error(route, 404, run="A" * 300, tag="loss")
-        assert "There is no run 'AAAA" in text
-        assert len(text) < 200

@@ -26,29 +26,6 @@ def test_any_name_goes_there_and_back(bench: Callable[..., Bench], name: str) ->
     assert tab.columns("scalars", run=name, tag=name)[1]["value"] == [0.5]
 
 
-@each("name", HOSTILE_NAMES)
-def test_errors_repeat_names_as_text(bench: Callable[..., Bench], name: str) -> None:
-    """What came is repeated as JSON that no browser takes for a page."""
-    answer = bench(a_run()).get("run", run=name)
-    assert answer.status_code == 404
-    assert answer.content_type == "application/json"
-    assert answer.headers["X-Content-Type-Options"] == "nosniff"
-    assert answer.data.isascii()
-
-
-def test_bytes_that_are_no_text_are_no_name(bench: Callable[..., Bench]) -> None:
-    """A query in bytes that are no UTF-8 finds nothing, and breaks nothing."""
-    tab = bench(a_run("caf\udce9"))
-    assert tab.client.get(tab.address + "run?run=caf%E9").status_code == 404
-    assert tab.json("run", run="caf\\udce9")["run"] == "caf\\udce9"
-
-
-def test_an_argument_given_twice_counts_once(bench: Callable[..., Bench]) -> None:
-    """Of two runs in one query the first is meant."""
-    tab = bench(a_run("a"), a_run("b"))
-    assert tab.client.get(tab.address + "run?run=b&run=a").get_json()["run"] == "b"
-
-
 def test_numbers_that_json_cannot_hold_are_null(bench: Callable[..., Bench]) -> None:
     """NaN and infinities of a broken run are null wherever they turn up, and columns have them as they are."""
     tab = bench(a_run(steps_per_sec=math.nan, last_event_at=math.inf, rates=(math.nan, 1.0)))

@@ -15,17 +15,6 @@ from tests.tb_plugin.conftest import Bench, FakeWatch, a_rich_run, a_run
 EVERYWHERE = [*ROUTES, "index.js", "nothing", "deeper/still"]
 
 
-@each("method", ["POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"])
-@each("route", EVERYWHERE)
-def test_only_get_is_answered(bench: Callable[..., Bench], method: str, route: str) -> None:
-    """Whatever is not a GET is refused with 405, whatever it asks for."""
-    tab = bench(a_run())
-    answer = tab.client.open(tab.address + (route), method=method)
-    assert answer.status_code == 405
-    assert answer.headers["Allow"] == "GET"
-    assert answer.headers["Cache-Control"] == "no-store"
-
-
 @each("route", EVERYWHERE)
 def test_every_answer_is_guarded(bench: Callable[..., Bench], route: str) -> None:
     """Good or bad, no answer lets a browser guess its type, frame it or run anything in it, and data is never kept. The
@@ -35,11 +24,6 @@ def test_every_answer_is_guarded(bench: Callable[..., Bench], route: str) -> Non
     assert [answer.headers.getlist(name) for name in wanted] == [[value] for value in wanted.values()]
     assert answer.headers["Cache-Control"] in ("no-store", "no-cache")
     assert "Expires" not in answer.headers
-
-
-def test_what_is_no_route_is_not_found(bench: Callable[..., Bench]) -> None:
-    """An unknown route is a 404 in the plugin's own words."""
-    assert "no such route" in bench(a_run()).error("secrets/../../etc/passwd", 404)
 
 
 def test_a_fault_is_an_answer(

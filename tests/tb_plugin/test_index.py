@@ -10,13 +10,11 @@ import pytest
 
 from supervisor_core.base.errors import EventsError
 from supervisor_core.base.log import command_line
-from supervisor_core.events.chunk import FileFacts
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
 from tb_plugin import index as index_module
 from tb_plugin.index import IDLE_SECS, JUDGED_AGAIN_SECS, MOST_REST_SECS, Index
 from tb_plugin.logdirs import Logdir
-from tests.cases import each
 from tests.tb_plugin.conftest import NOW, FakeWatch, StillClock, a_run, a_session, changed, watched
 
 PATIENCE_SECS = 30.0
@@ -208,47 +206,6 @@ def test_a_fault_of_ours_is_shown_and_tried_again(caplog: pytest.LogCaptureFixtu
     assert "never thought of that" in caplog.text
     assert index.view().problems == ()
     assert set(index.view().runs) == {"a"}
-
-
-def test_a_fault_before_the_first_look_is_shown() -> None:
-    """If nothing could ever be read, the overview says that, and no request waits for the start."""
-
-    def broken(path: str) -> FakeWatch:
-        raise ValueError("include is no regular expression")
-
-    index = index_of(Logdir("/runs"), watch=broken)
-    index.start()
-    index.view(PATIENCE_SECS)
-    index.close()
-    assert index.view().is_whole
-    assert "include is no regular expression" in index.view().problems[0]
-
-
-@each(
-    "logdir, directory, expected",
-    [
-        ("/runs", "/runs/a", "/runs/a"),
-        ("/", "/", "/"),
-        ("s3://b/r", "s3://b/r/a", "s3://b/r/a"),
-        ("runs", "runs/a", "runs/a"),
-    ],
-)
-def test_a_runs_directory_is_that_of_its_files(logdir: str, directory: str, expected: str) -> None:
-    """Scalars are read from where the run's files are, by the very paths that its sessions name."""
-    path = f"{directory.rstrip('/')}/events"
-    file = FileFacts(path=path, size_bytes=1, read_bytes=1, records=1, corrupt_records=0, torn_bytes=0)
-    watch = FakeWatch(watched(a_run("a"), files=(file,)), logdir=logdir)
-    index = index_of(Logdir(logdir), watch=lambda path: watch)
-    index.refresh()
-    assert index.view().runs["a"].directory == expected
-
-
-def test_a_run_without_files_has_its_own_directory() -> None:
-    """A run whose files have just gone is not taken for another."""
-    watch = FakeWatch(watched(a_run("a/b"), files=()))
-    index = index_of(Logdir("/runs"), watch=lambda path: watch)
-    index.refresh()
-    assert index.view().runs["a/b"].directory == "/runs/a/b"
 
 
 def test_names_that_are_no_text_can_be_asked_for() -> None:

@@ -65,13 +65,6 @@ def test_every_field_is_a_column(three: Bench) -> None:
     assert {key: len(column) for key, column in columns.items()} == {each["key"]: each["runs"] for each in fields}
 
 
-def test_a_name_that_no_column_may_have_is_no_field(bench: Callable[..., Bench]) -> None:
-    """Whoever writes a summary may leave a name empty."""
-    run = a_run("a", tag_values=TagValues(("",), array("q", [7]), array("d", [0.5])), hparams={"": 1.0, "lr": 0.1})
-    found = bench(run).json("fields")
-    assert [each["key"] for each in found["fields"]] == ["hparam:lr"] and found["left_out"] == 0
-
-
 def test_columns_have_the_values(three: Bench) -> None:
     """By run; one that has none is not there, and a value that is no number is known all the same."""
     found = three.json("columns", key=["tag:loss", "hparam:amp", "started", "duration", "tag:none"])

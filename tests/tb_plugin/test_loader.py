@@ -122,16 +122,6 @@ def test_what_cannot_start_says_why(flags: dict[str, Any], logdir: str, said: st
     assert said in refused.get_json()["error"]
 
 
-def test_a_backend_that_cannot_be_loaded_says_why(monkeypatch: pytest.MonkeyPatch, loaded: Any) -> None:
-    """When loading the backend fails, the tab shows the error: it is active, every route fails."""
-    monkeypatch.setitem(sys.modules, "tb_plugin.backend", None)
-    plugin = loaded()
-    refused = Client(plugin.get_plugin_apps()["/*"]).get("/data/plugin/supervisor/runs")
-    assert (refused.status_code, refused.get_json()["reason"]) == (503, "failed")
-    assert "tb_plugin.backend" in refused.get_json()["error"]
-    assert plugin.is_active() is True
-
-
 def test_loading_waits_for_nothing_heavy() -> None:
     """What TensorBoard waits for at its start loads neither the reader nor numpy: that comes when it serves."""
     code = """

@@ -39,15 +39,3 @@ def test_a_logdir_comes_before_a_spec(monkeypatch: pytest.MonkeyPatch) -> None:
     """As TensorBoard has it, --logdir counts where both are given; a tilde is the home directory."""
     monkeypatch.setenv("HOME", "/home/me")
     assert logdirs_of("~/runs", "a:/x") == (Logdir("/home/me/runs"),)
-
-
-@each("nothing", [None, ""])
-def test_neither_is_nothing(nothing: str | None) -> None:
-    """A TensorBoard that reads from elsewhere has no logdir."""
-    assert logdirs_of(nothing, nothing) == ()
-
-
-def test_a_group_stands_before_the_name() -> None:
-    """Runs of a group are named below it; the directory itself is a dot, there too."""
-    assert [Logdir("/x", "mine").run_name(name) for name in (".", "a/b")] == ["mine/.", "mine/a/b"]
-    assert Logdir("/x").run_name("a") == "a"

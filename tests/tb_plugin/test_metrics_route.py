@@ -8,7 +8,6 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from supervisor_core.base.errors import EventsError
 from supervisor_core.run.model.snapshot import LogdirSnapshot
-from tests.cases import each
 from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, FakeWatch, a_rich_run, a_run, changed, watched
 
 PATIENCE_SECS = 30.0
@@ -53,13 +52,6 @@ def test_a_scrape_shows_the_latest_look(bench: Callable[..., Bench]) -> None:
     watch.runs["a"] = changed(a_run(), step=7)
     tab.index.refresh()
     assert value(tab.get("metrics").text, "supervisor_global_step", run="a") == 7
-
-
-@each("accept", ["", "*/*", "application/json", "rubbish;;;q=x"])
-def test_whoever_asks_gets_text(bench: Callable[..., Bench], accept: str) -> None:
-    """What is no OpenMetrics scraper gets the text format."""
-    answer = bench(a_run()).get("metrics", headers={"Accept": accept})
-    assert (answer.status_code, answer.content_type) == (200, "text/plain; version=0.0.4; charset=utf-8")
 
 
 class Faulty(FakeWatch):

@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.findings import findings
-from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.snapshot import WatchedRun
-from tests.cases import each
 from tests.tb_plugin.conftest import NOW, Bench, FakeWatch, a_rich_run, a_run, a_session, changed, watched
 
 
@@ -57,37 +53,6 @@ def test_a_line_says_how_a_run_is(bench: Callable[..., Bench]) -> None:
     assert (answer["at"], answer["logdir"], answer["reading"], answer["problems"]) == (NOW, "/runs", None, [])
 
 
-@each(
-    "how, standing, kinds",
-    [
-        ({}, "fine", []),
-        ({"state": "completed"}, "over", []),
-        ({"state": "unknown"}, "unknown", []),
-        ({"loss_finite": False}, "needs_you", ["loss_not_finite"]),
-        ({"sessions": (a_session("one", resume_exact=False),)}, "fine", ["resumed_not_exactly"]),
-        ({"state": "lost", "sessions": (a_session("one", outcome="lost"),)}, "needs_you", ["lost"]),
-        (
-            {"state": "lost", "sessions": (a_session("one", outcome="lost", ended_at=NOW - 90_000),)},
-            "over",
-            ["lost"],
-        ),
-    ],
-)
-def test_line_and_page_say_the_findings(
-    bench: Callable[..., Bench], how: dict[str, Any], standing: str, kinds: list[str]
-) -> None:
-    """A run's line has the worst finding, whole, and says whether the run needs somebody; its page has them all."""
-    tab = bench(a_run(**how))
-    (row,), found = tab.json("runs")["runs"], tab.json("run", run="a")["findings"]
-    assert (row["standing"], [item["kind"] for item in found]) == (standing, kinds)
-    assert row["finding"] == (found[0] if found else None)
-    said = findings(tab.index.view().runs["a"].watched, NOW)
-    assert [item["sentence"] for item in found] == [item.sentence for item in said]
-    assert [(item["action"], item["is_command"], item["alert"]) for item in found] == [
-        (item.action, item.is_command, item.alert) for item in said
-    ]
-
-
 def test_what_is_said_changes_with_age_alone(bench: Callable[..., Bench]) -> None:
     """A death of yesterday needs nobody any more: the line of a run that writes nothing is sent again for that, and for
     nothing else."""
@@ -126,20 +91,6 @@ def test_a_fault_of_ours_costs_what_is_said_of_one_run(
     assert [record.exc_info is not None for record in caplog.records] == [True]
 
 
-def test_threads_of_earlier_sessions_are_not_sick(bench: Callable[..., Bench]) -> None:
-    """What failed before the last restart is history."""
-    run = a_rich_run()
-    run = dataclasses.replace(run, sessions=(*run.sessions, a_session("three")))
-    assert bench(run).json("runs")["runs"][0]["sick_threads"] == 0
-
-
-def test_a_run_of_which_nothing_is_known_has_a_line(bench: Callable[..., Bench]) -> None:
-    """No session, no checkpoint, no thread: all that is not known is null, nothing is 0 for want of knowing."""
-    (row,) = bench(a_run(goodput=a_run().goodput)).json("runs")["runs"]
-    assert [row[name] for name in ("phase", "started", "checkpoint_at", "checkpoint_interval_secs")] == [None] * 4
-    assert (row["rates"], row["restarts"], row["checkpoints_failing"]) == ([], 0, False)
-
-
 def test_only_what_changed_since_is_sent(bench: Callable[..., Bench]) -> None:
     """With ``since`` come the runs that changed after it, and those that went; without it, all."""
     watch = FakeWatch(*(watched(a_run(name)) for name in ("a", "b", "c")))
@@ -158,19 +109,6 @@ def test_only_what_changed_since_is_sent(bench: Callable[..., Bench]) -> None:
     assert (names(later), later["removed"]) == (["b", "d"], ["c"])
     assert names(tab.json("runs", since=later["generation"])) == []
     assert names(tab.json("runs")) == ["a", "b", "d"]
-
-
-def test_a_run_that_comes_back_is_not_gone(bench: Callable[..., Bench]) -> None:
-    """A directory that was away for a moment is a changed run, not a removed one."""
-    watch = FakeWatch(watched(a_run("a")), watched(a_run("b")))
-    tab = bench(watch)
-    first = tab.json("runs")["generation"]
-    away = watch.runs.pop("b")
-    tab.index.refresh()
-    watch.runs["b"] = away
-    tab.index.refresh()
-    answer = tab.json("runs", since=first)
-    assert (names(answer), answer["removed"]) == (["b"], [])
 
 
 def test_who_remembers_another_tensorboard_gets_everything(bench: Callable[..., Bench]) -> None:
@@ -224,10 +162,3 @@ def test_problems_of_logdir_and_run_are_shown(bench: Callable[..., Bench]) -> No
     answer = bench(FakeWatch(broken, problems=("/runs/x: Permission denied",))).json("runs")
     assert answer["problems"] == ["/runs/x: Permission denied"]
     assert answer["runs"][0]["problem"] == "/runs/a/events: no permission to read it"
-
-
-def test_a_failing_save_is_forgotten_with_the_next_good_one(bench: Callable[..., Bench]) -> None:
-    """``checkpoints_failing`` is about the newest save."""
-    run = a_rich_run()
-    saved = dataclasses.replace(run, checkpoints=(*run.checkpoints, Checkpoint(session="two", at=NOW, step=2)))
-    assert bench(saved).json("runs")["runs"][0]["checkpoints_failing"] is False

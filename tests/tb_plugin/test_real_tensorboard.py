@@ -302,28 +302,12 @@ def test_groups_and_a_path_prefix(logdir: Path, tmp_path: Path, writing: ModuleT
         assert board.end(signal.SIGINT) in (0, -signal.SIGINT, 130)
 
 
-def test_only_some_runs_are_read(logdir: Path, tmp_path: Path) -> None:
-    """--supervisor_runs leaves out runs by their names; TensorBoard has them all the same."""
-    with serving(tmp_path, "--logdir", str(logdir), "--supervisor_runs=^(digits|other.*)$") as board:
-        assert set(board.runs(2)) == {"digits", "other writer"}
-        assert board.fetch("run", run=DIRECTORY_NAMES[0])[0] == 404
-
-
 @pytest.mark.skipif(find_spec("fsspec") is None, reason="fsspec is not installed")
 def test_a_remote_logdir(logdir: Path, tmp_path: Path) -> None:
     """What fsspec can open is read, and named as TensorBoard names it."""
     with serving(tmp_path, "--logdir", f"file://{logdir}") as board:
         assert "digits" in board.runs(2)
         assert board.json("tags", run="digits")["tags"][0]["points"] == 230
-
-
-def test_a_missing_file_system_is_said(tmp_path: Path) -> None:
-    """Where no package for a scheme is installed the tab says what to install, and TensorBoard stays up."""
-    with serving(tmp_path, "--logdir", "s3000://bucket/runs") as board:
-        answer = board.until(lambda: board.json("runs"), lambda answer: answer["problems"])
-        assert "no file system for s3000:// is installed" in answer["problems"][0]
-        assert answer["runs"] == []
-        assert board.listing()["enabled"] is False
 
 
 def test_an_empty_logdir_leaves_tensorboard_to_itself(tmp_path: Path) -> None:
@@ -370,17 +354,3 @@ def test_with_tensorflow(logdir: Path, tmp_path: Path) -> None:
     with serving(tmp_path, "--logdir", str(logdir), before=NOTHING_SPECIAL) as board:
         assert "digits" in board.runs(2)
         assert board.json("run", run="digits")["restarts"][0]["rewind_steps"] == 30
-
-
-def test_logdirs_of_the_world(tmp_path: Path) -> None:
-    """Logs of every other writer there is are shown, each run with each of its tags."""
-    if not SHARED.is_dir():
-        pytest.skip("the logdirs of other writers are not here")
-    with serving(tmp_path, "--logdir", str(SHARED)) as board:
-        runs = board.runs(20)
-        assert len(runs) == 20
-        for name, row in runs.items():
-            assert row["problem"] is None
-            assert board.json("run", run=name)["run"] == name
-            for tag in board.json("tags", run=name)["tags"][:3]:
-                assert board.answer("scalars", run=name, tag=tag["tag"])[0] == 200

@@ -24,7 +24,7 @@ from supervisor_core.run.model.run import Stall
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tb_plugin import report
-from tb_plugin.report import MOST_BYTES, NotBuiltError, Report, newest, report_page
+from tb_plugin.report import MOST_BYTES, NotBuiltError, Report, report_page
 from tests.cases import each
 from tests.tb_plugin.conftest import HOSTILE_NAMES, NOW, Bench, FakeSource, a_rich_run, a_run, a_session, watched
 
@@ -159,15 +159,6 @@ def test_a_report_is_bounded_whatever_the_run_is(frontend: Path) -> None:
     assert f"Of 10,000 stalls the newest {len(answers['stalls']['stalls'])} are here." in said
 
 
-def test_the_newest_rows_stay_in_their_order() -> None:
-    """By the field that has their moments, or from the end."""
-    rows = [{"at": 3.0}, {"at": None}, {"at": 9.0}, {"at": 5.0}]
-    assert newest(rows, 1000) == rows
-    assert newest(rows, 24, "at") == [{"at": 9.0}, {"at": 5.0}]
-    assert newest(rows, 12) == [{"at": 5.0}]
-    assert newest(rows, 5) == []
-
-
 @each("name", HOSTILE_NAMES)
 def test_no_name_ends_its_element(frontend: Path, name: str) -> None:
     """Names of runs and threads, errors and stacks are text: the page has the elements that it always has."""
@@ -224,16 +215,6 @@ def test_scalars_that_cannot_be_read_are_a_sentence(
     made = report_page(".", run, NOW, str(tmp_path), frontend)
     assert "could not be read in full: OSError('the disk is gone')" in made.left_out[0]
     assert values_of(made)["scalars"] == {}
-
-
-def test_a_run_that_cannot_be_judged_is_shown(frontend: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the tab: a fault of ours costs the findings, not the page."""
-
-    def broken(*_: object) -> Any:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(report, "judged", broken)
-    assert values_of(report_page("a", watched(a_run()), NOW, "/runs", frontend))["answers"]["run"]["findings"] is None
 
 
 def test_it_needs_no_tensorboard(tmp_path: Path, frontend: Path) -> None:

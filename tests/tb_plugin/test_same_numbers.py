@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from werkzeug.datastructures import MultiDict
 
 from supervisor_core.cli.export import export_file
@@ -181,22 +180,3 @@ def test_a_comparison_is_what_export_and_tensorboard_have(tmp_path: Path) -> Non
                 assert value == numbers["last"] or (numbers["last"] is None and not math.isfinite(value)), (name, tag)
     assert alike > 20
     assert unknown < 30
-
-
-@pytest.mark.skipif(not LOGDIRS.is_dir(), reason=f"the real logdirs are not at {LOGDIRS}")
-def test_so_it_is_of_real_logdirs(tmp_path: Path) -> None:
-    """Of any writer: what export has, exactly; and what TensorBoard has, where it keeps as many points."""
-    kept, theirs = exported(str(LOGDIRS), tmp_path / "runs.jsonl"), shown_by_tensorboard(str(LOGDIRS))
-    alike = tags = 0
-    for name, values, newest in compared(str(LOGDIRS)):
-        for tag, numbers in values.items():
-            tags += 1
-            assert numbers == in_numbers(kept[name].get(tag, [])), (name, tag)
-            if newest[tag] is not None:
-                assert newest[tag] == numbers["last"] or numbers["last"] is None, (name, tag)
-            points = [tuple(point) for point in theirs.get(name, {}).get(tag, [])]
-            if len(points) == numbers["points"]:
-                alike += 1
-                assert numbers == in_numbers(points), (name, tag)
-    assert tags > 500
-    assert alike > 0.9 * tags

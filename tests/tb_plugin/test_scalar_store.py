@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from unittest.mock import Mock
 
 import pytest
@@ -66,15 +65,6 @@ def test_a_file_that_was_replaced_is_counted_again() -> None:
     store.clock.now += 1.0
     assert store.counts("/a") == {}
     assert (run.bytes, run.points("loss")) == (0, {})
-    store.close()
-
-
-def test_files_stand_in_the_order_of_their_names() -> None:
-    """As TensorBoard reads them, whichever was found first."""
-    made = source("/a/2", 1)
-    made.chunks += source("/a/1", 1).chunks
-    store = Store({"/a": made})
-    assert list(store.run("/a", PATIENCE_SECS).points("loss")) == ["/a/1", "/a/2"]
     store.close()
 
 
@@ -159,11 +149,4 @@ def test_many_ask_at_once_and_it_is_read_once() -> None:
     for thread in threads:
         thread.join()
     assert (seen, store.opened) == ([3] * 20, ["/a"])
-    store.close()
-
-
-def test_no_thread_before_the_first_question(begun_threads: Callable[[str], list[threading.Thread]]) -> None:
-    """A store without requests has no thread, and can be closed."""
-    store = Store({})
-    assert begun_threads("supervisor-scalars") == []
     store.close()

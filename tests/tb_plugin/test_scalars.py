@@ -84,13 +84,6 @@ def test_running_time_leaves_downtime_out(restarted: Bench) -> None:
     assert columns["step"] == [130, 101, 102]
 
 
-def test_what_has_no_running_time_is_left_out(bench: Callable[..., Bench]) -> None:
-    """A run of which no start is known has none."""
-    tab = bench(a_run())
-    tab.sources[DIRECTORY] = FakeSource([chunk("one", loss=points([1, 2], [NOW - 2, NOW - 1], [0.5, 0.25]))])
-    assert tab.columns("scalars", run="a", tag="loss", by="running")[0]["points"] == 0
-
-
 def test_a_window_is_cut_by_wall_time_or_step(restarted: Bench) -> None:
     """Bounds are included, on either axis; segments outside of the window are not listed."""
     header, columns = restarted.columns("scalars", run="a", tag="loss", by="step", from_=129, to=131)
@@ -125,11 +118,6 @@ def test_segments_are_made_once_for_each_look_that_changed_the_run(
         assert len(made) == count
 
 
-def test_an_unknown_tag_is_not_found(restarted: Bench) -> None:
-    """A tag that the run has not is a 404 that names it."""
-    assert "'nothing'" in restarted.error("scalars", 404, run="a", tag="nothing")
-
-
 def test_a_million_points_are_thinned_to_what_is_drawn(bench: Callable[..., Bench]) -> None:
     """Of a million points some thousand come, and with them the one peak, the one dip and the one gap."""
     tab = bench(a_run(sessions=(a_session("one", files=(f"{DIRECTORY}/one",)),)))
@@ -147,15 +135,6 @@ def test_a_million_points_are_thinned_to_what_is_drawn(bench: Callable[..., Benc
     assert {0, count - 1} <= drawn.keys()
     header, columns = tab.columns("scalars", run="a", tag="loss", by="step", from_=1000, to=1999, pixels=500)
     assert (header["thinned"], columns["step"]) == (False, list(range(1000, 2000)))
-
-
-def test_new_points_come_with_the_next_question(restarted: Bench) -> None:
-    """A run that grows is read on when it is asked for again and what was read has become old."""
-    assert restarted.columns("scalars", run="a", tag="loss")[0]["points"] == 230
-    restarted.sources[DIRECTORY].chunks.append(chunk("two", loss=points([201], [NOW], [0.0])))
-    assert restarted.columns("scalars", run="a", tag="loss")[0]["points"] == 230
-    restarted.clock.now += 2.0
-    assert restarted.columns("scalars", run="a", tag="loss")[0]["points"] == 231
 
 
 def test_points_without_a_place_are_left_out(bench: Callable[..., Bench]) -> None:
@@ -223,14 +202,6 @@ def test_unordered_points_are_thinned_too(bench: Callable[..., Bench], by: str) 
     assert 4_321 in places
 
 
-def test_a_single_moment_is_thinned_to_one_pixel(bench: Callable[..., Bench]) -> None:
-    """Points that all stand in one place are one pixel's, and divide nothing by zero."""
-    tab = bench(a_run())
-    made = chunk("x", loss=points(range(1_000), [NOW] * 1_000, range(1_000)))
-    tab.sources[DIRECTORY] = FakeSource([made])
-    assert tab.columns("scalars", run="a", tag="loss", pixels=16)[1]["value"] == [0, 999]
-
-
 def reference(values: Any, weight: float) -> list[float]:
     """TensorBoard's smoothing, as its page does it."""
     shown, last, missing = [], 0.0, 1.0
@@ -280,9 +251,3 @@ def test_smoothed_noise_has_its_mean_at_any_width_and_zoom(bench: Callable[..., 
                 assert header["thinned"]
                 assert np.mean(columns["smoothed"]) == pytest.approx(1.0, abs=0.02), asked
                 assert np.max(columns["value"]) > 8.0
-
-
-@each("wrong", ["1", "-0.1", "nan", "much"])
-def test_a_smoothing_out_of_bounds_is_refused(restarted: Bench, wrong: str) -> None:
-    """With what was expected."""
-    assert "'smoothing'" in restarted.error("scalars", 400, run="a", tag="loss", smoothing=wrong)
