@@ -7,9 +7,11 @@ those of TensorFlow, `SealedStore` directories with a manifest.
 from __future__ import annotations
 
 import logging
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.errors import (
@@ -20,7 +22,9 @@ from supervisor_core.base.errors import (
 )
 from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
 from supervisor_core.checkpoint.names import last_part, step_in_name
-from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE, SetAside
+from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE, SetAside, find_set_aside
+from supervisor_core.storage.filesystem import Filesystem
+from supervisor_core.storage.local import refuse_link
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -72,20 +76,26 @@ class Listed(NamedTuple):
     """What is wrong with the file that names them; None without a problem."""
 
 
-class Kind(Protocol):
+class Kind(ABC):
     """The checkpoints of one kind in one directory."""
 
+    directory: str
+    """The checkpoints' directory: the run's, or below it."""
+    filesystem: Filesystem
+    """Reads and writes; for a session that saves there, it runs its check before each change."""
+    own_names: re.Pattern[str]
+    """Matches the names that a checkpoint of this run may have."""
+
     @property
+    @abstractmethod
     def run(self) -> str:
         """The run's directory."""
 
-    @property
-    def directory(self) -> str:
-        """The checkpoints' directory: the run's, or below it."""
-
+    @abstractmethod
     def listed(self) -> Listed:
         """List the checkpoints. Raises `UnlistedCheckpointsError`."""
 
+    @abstractmethod
     def verify(self, path: str, *, data: bool = True, on_progress: Progress | None = None) -> VerifiedCheckpoint:
         """Verify one checkpoint as a resume does, as far as that needs no framework.
 
@@ -98,17 +108,41 @@ class Kind(Protocol):
             DamagedCheckpointError: why it is not chosen.
         """
 
+    @abstractmethod
     def set_aside(self, prefix: str, reason: str, *, clock: Clock = SYSTEM_CLOCK) -> SetAside | None:
         """Move a damaged checkpoint out of the way, with the reason; None where there is nothing to move."""
 
     def all_set_aside(self) -> list[SetAside]:
-        """Return the checkpoints that were set aside, oldest first."""
+        """Return the checkpoints that were set aside, oldest first, whatever their names.
+
+        Raises:
+            OSError: if the directory exists and cannot be listed.
+        """
+        return find_set_aside(self.filesystem, self.directory, self.names())
 
     def own_set_aside(self) -> list[SetAside]:
         """Return those of `all_set_aside` that this run may delete."""
+        return find_set_aside(self.filesystem, self.directory, self.names(), self.own_names)
 
     def delete_set_aside(self, item: SetAside) -> None:
-        """Delete a checkpoint that was set aside."""
+        """Delete a checkpoint that was set aside, with its directory.
+
+        Raises:
+            OSError: if it cannot be deleted, or the directory has become a link.
+        """
+        refuse_link(item.path)
+        self.filesystem.remove_tree(item.path)
+
+    def names(self) -> set[str]:
+        """Return the names in the checkpoints' directory; none where it does not exist.
+
+        Raises:
+            OSError: if it exists and cannot be listed.
+        """
+        try:
+            return set(self.filesystem.list_names(self.directory))
+        except FileNotFoundError:
+            return set()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,14 +33,25 @@ from supervisor_core.checkpoint import manifest as manifests
 from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
 from supervisor_core.checkpoint.guard import Publisher, guarded
 from supervisor_core.checkpoint.manifest import Manifest, SealedFile
-from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, Listed, Skipped, newest_usable, unlisted
+from supervisor_core.checkpoint.recovery import (
+    Candidate,
+    CheckpointChoice,
+    Kind,
+    Listed,
+    Skipped,
+    newest_usable,
+    unlisted,
+)
 from supervisor_core.checkpoint.retention import Doubt, Retention, Saved, decide
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.session_history import can_follow
-from supervisor_core.checkpoint.set_aside import LAST_GOOD, NOTE, SetAside, find_set_aside, names_aside, note_of
+from supervisor_core.checkpoint.set_aside import LAST_GOOD, NOTE, SetAside, names_aside, note_of
 from supervisor_core.storage.local import LOCAL, local_path, refuse_link
 
 _LOG = logging.getLogger("supervisor_core")
+
+MAX_OF_OTHERS = 1000
+"""Directories of one other user with the names of checkpoints: the newest by their names are looked at."""
 
 Decode = Callable[[SealedFiles], object]
 """Decodes a checkpoint, or checks that it can be. Raises `DamagedCheckpointError` if not, and
@@ -75,7 +86,7 @@ class StagedFiles(NamedTuple):
     """Those whose checksums are known already; the others are read."""
 
 
-class SealedStore:
+class SealedStore(Kind):
     """The sealed checkpoints of one local directory. The constructor reads nothing.
 
     Args:
@@ -101,14 +112,14 @@ class SealedStore:
         """Absolute: records name it, and are read from other working directories."""
         self._has_lock = publisher is not None
         self._publisher = publisher or Publisher(session="", attempt=0)
-        self._filesystem = guarded(LOCAL, self._publisher.check)
+        self.filesystem = guarded(LOCAL, self._publisher.check)
         self._prefix = prefix
         stem = rf"{re.escape(prefix)}(?P<step>\d{{1,19}})"
-        self._final = re.compile(rf"{stem}(\.\d+)?")
+        self.own_names = re.compile(rf"{stem}(\.\d+)?")
         self._second_name = re.compile(rf"{LAST_GOOD}{stem}|\.{LAST_GOOD}{re.escape(prefix)}\d{{1,19}}\.[0-9a-f]{{32}}")
-        self._saving = re.compile(rf"{self._final.pattern}\.(saving-[0-9A-Za-z]*|deleting)-[0-9a-f]{{32}}")
+        self._saving = re.compile(rf"{self.own_names.pattern}\.(saving-[0-9A-Za-z]*|deleting)-[0-9a-f]{{32}}")
         self._number = 0
-        self._listing = SealedListing(self.directory, self._final)
+        self._has_told = False
         self._swept = self._cannot_link = False
 
     @property
@@ -122,7 +133,7 @@ class SealedStore:
         Raises:
             UnlistedCheckpointsError: if the directory is there and cannot be listed.
         """
-        return [candidate for candidate, _ in self._listing.found()]
+        return [candidate for candidate, _ in self._found()]
 
     def listed(self) -> Listed:
         """See `Kind.listed`."""
@@ -135,7 +146,7 @@ class SealedStore:
         count as older than what there is.
         """
         try:
-            return max([0, *(item.attempt for _, item in self._listing.whole() if can_follow(item.attempt))])
+            return max([0, *(item.attempt for _, item in self._whole() if can_follow(item.attempt))])
         except UnlistedCheckpointsError:  # choosing a checkpoint raises it
             return 0
 
@@ -162,7 +173,7 @@ class SealedStore:
         self, path: str, decode: Decode | None, *, data: bool = True, on_progress: Progress | None = None
     ) -> VerifiedCheckpoint:
         files = SealedFiles(path, manifests.read_manifest(path), on_progress)
-        match, step = self._final.fullmatch(os.path.basename(path)), files.manifest.step
+        match, step = self.own_names.fullmatch(os.path.basename(path)), files.manifest.step
         if match is None or int(match["step"]) != step:
             raise DamagedCheckpointError(f"{path}: its manifest is of step {step}")
         try:
@@ -182,7 +193,7 @@ class SealedStore:
         """
         self._prepare()
         staging = self._new_staging(step)
-        self._filesystem.make_directory(staging)
+        self.filesystem.make_directory(staging)
         return staging
 
     def save(
@@ -216,14 +227,14 @@ class SealedStore:
         staged = staging or self._new_staging(manifest.step)
         try:
             if staging is None:
-                self._filesystem.make_directory(staged)
+                self.filesystem.make_directory(staged)
             doubt, written = write(staged)
             final = self._free_name(manifest.step)
             manifest = replace(manifest, doubt=doubt)
             manifest, retention = self._with_retention(manifest, final, max_to_keep, keep_every_n_hours)
             manifest = self._sealed(staged, manifest, read_back, decode, written)
-            self._filesystem.move(staged, final)
-            self._filesystem.sync((), self.directory)
+            self.filesystem.move(staged, final)
+            self.filesystem.sync((), self.directory)
         except BaseException:
             self.discard(staged)
             raise
@@ -245,14 +256,14 @@ class SealedStore:
         """
         self._publisher.bring_back()
         manifest = self._sealed(path, self._signed(manifest), read_back, decode)
-        self._filesystem.sync((), self.directory)
+        self.filesystem.sync((), self.directory)
         return Sealed(path=path, manifest=manifest)
 
     def _with_retention(
         self, manifest: Manifest, final: str, max_to_keep: int | None, keep_every_n_hours: float | None
     ) -> tuple[Manifest, Retention]:
         """Return a manifest with what the next save has to know of the older checkpoints, and which of them stay."""
-        earlier = self._listing.whole()
+        earlier = self._whole()
         newest = earlier[-1][1] if earlier else None
         # What is preserved for good is none of retention's business any more.
         preserved = set(newest.preserved if newest else ()) & {os.path.basename(path) for path, _ in earlier}
@@ -303,16 +314,16 @@ class SealedStore:
         target = os.path.join(self.directory, LAST_GOOD + os.path.basename(sealed.path))
         staged = os.path.join(self.directory, f".{os.path.basename(target)}.{uuid.uuid4().hex}")
         try:
-            if any(manifest.doubt is not None for _, manifest in self._listing.whole()):
+            if any(manifest.doubt is not None for _, manifest in self._whole()):
                 return
             for name in (*(file.path for file in sealed.manifest.files), manifests.NAME):
-                self._filesystem.make_directory(os.path.dirname(os.path.join(staged, name)))
+                self.filesystem.make_directory(os.path.dirname(os.path.join(staged, name)))
                 os.link(os.path.join(sealed.path, name), os.path.join(staged, name), follow_symlinks=False)
-            others = [name for name in self._listing.names() if self._second_name.fullmatch(name)]
+            others = [name for name in self._listed_names() if self._second_name.fullmatch(name)]
             if os.path.lexists(target):
-                self._filesystem.remove_tree(target)
-            self._filesystem.move(staged, target)
-            self._filesystem.sync((), self.directory)
+                self.filesystem.remove_tree(target)
+            self.filesystem.move(staged, target)
+            self.filesystem.sync((), self.directory)
         except OSError as error:
             self.discard(staged)
             if not self._cannot_link:
@@ -333,83 +344,12 @@ class SealedStore:
             return None
         refuse_link(prefix)
         target = next(path for path in names_aside(prefix) if not os.path.lexists(path))
-        self._filesystem.move(prefix, target)
+        self.filesystem.move(prefix, target)
         at = clock.wall()
-        self._filesystem.replace(os.path.join(target, NOTE), note_of(reason, at))
+        self.filesystem.replace(os.path.join(target, NOTE), note_of(reason, at))
         return SetAside(path=target, name=os.path.basename(prefix), step=None, at=at, reason=reason)
 
-    def all_set_aside(self) -> list[SetAside]:
-        """See `Kind.all_set_aside`."""
-        return find_set_aside(LOCAL, self.directory, self._listing.names())
-
-    def own_set_aside(self) -> list[SetAside]:
-        """See `Kind.own_set_aside`."""
-        return find_set_aside(LOCAL, self.directory, self._listing.names(), self._final)
-
-    def delete_set_aside(self, item: SetAside) -> None:
-        """See `Kind.delete_set_aside`."""
-        self.discard(item.path)
-
-    def _prepare(self) -> None:
-        """Before the first save: make the directory, and sweep what killed saves and deletions left behind."""
-        self._publisher.bring_back()
-        if self._swept:
-            return
-        self._filesystem.make_directory(self.directory)
-        refuse_link(self.directory)
-        if self._has_lock:  # without one it may be another's save under way
-            for name in self._listing.names():
-                if self._saving.fullmatch(name):
-                    self.discard(os.path.join(self.directory, name))
-        self._swept = True
-
-    def _new_staging(self, step: int) -> str:
-        name = f"{self._prefix}{step}.saving-{self._publisher.session}-{uuid.uuid4().hex}"
-        return os.path.join(self.directory, name)
-
-    def _free_name(self, step: int) -> str:
-        base = os.path.join(self.directory, f"{self._prefix}{step}")
-        if not os.path.lexists(base):
-            return base
-        return next(path for number in count(2) if not os.path.lexists(path := f"{base}.{number}"))
-
-    def _retain(self, retention: Retention) -> None:
-        for saved in retention.delete:
-            doomed = f"{saved.path}.deleting-{uuid.uuid4().hex}"
-            try:
-                self._filesystem.move(saved.path, doomed)
-                self._filesystem.remove_tree(doomed)
-            except OSError as error:  # the next session sweeps it
-                _LOG.info("The old checkpoint %s cannot be deleted: %s", saved.path, error)
-
-    def discard(self, path: str) -> None:
-        """Delete a directory, as one that `stage` has made; one that cannot be deleted is logged."""
-        try:
-            self._filesystem.remove_tree(path)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            _LOG.info("%s cannot be deleted: %s", path, error)
-
-
-MAX_OF_OTHERS = 1000
-"""Directories of one other user with the names of checkpoints: the newest by their names are looked at."""
-
-
-class SealedListing:
-    """The sealed checkpoints in one directory, as they are now.
-
-    Args:
-        directory: absolute; it may not be there yet.
-        names: what matches their names, with a group ``step``.
-    """
-
-    def __init__(self, directory: str, names: re.Pattern[str]) -> None:
-        self._directory = directory
-        self._pattern = names
-        self._has_told = False
-
-    def found(self) -> list[tuple[Candidate, Manifest | None]]:
+    def _found(self) -> list[tuple[Candidate, Manifest | None]]:
         """Return the checkpoints with their manifests, in the order in which to try them.
 
         Of a manifest there is what choosing and retention need (see `_in_short`): somebody may have put one of
@@ -439,10 +379,10 @@ class SealedListing:
     def _directories(self) -> list[tuple[int, str]]:
         """Return the directories with a checkpoint's name, with their steps; of each other user the newest."""
         by_owner: dict[int, list[tuple[int, str]]] = {}
-        for name in self.names():
-            if (match := self._pattern.fullmatch(name)) is None:
+        for name in self._listed_names():
+            if (match := self.own_names.fullmatch(name)) is None:
                 continue
-            path = os.path.join(self._directory, name)
+            path = os.path.join(self.directory, name)
             with suppress(OSError):
                 owner = os.lstat(path).st_uid
                 if os.path.isdir(path):
@@ -452,28 +392,62 @@ class SealedListing:
             if owner not in (0, user_id()) and len(found) > MAX_OF_OTHERS:
                 if not self._has_told:
                     text = "%s: %d directories of user %d have names of checkpoints; only the newest %d are looked at."
-                    _LOG.warning(text, self._directory, len(found), owner, MAX_OF_OTHERS)
+                    _LOG.warning(text, self.directory, len(found), owner, MAX_OF_OTHERS)
                 self._has_told = True
                 found = sorted(found)[-MAX_OF_OTHERS:]
             kept += found
         return kept
 
-    def whole(self) -> list[tuple[str, Manifest]]:
+    def _whole(self) -> list[tuple[str, Manifest]]:
         """Return the checkpoints with a valid manifest, oldest first."""
-        return [(item.path, manifest) for item, manifest in reversed(self.found()) if manifest is not None]
+        return [(item.path, manifest) for item, manifest in reversed(self._found()) if manifest is not None]
 
-    def names(self) -> list[str]:
-        """Return the names in the directory; none where there is no directory.
-
-        Raises:
-            UnlistedCheckpointsError: if it cannot be listed.
-        """
+    def _listed_names(self) -> set[str]:
         try:
-            return LOCAL.list_names(self._directory)
-        except FileNotFoundError:
-            return []
+            return self.names()
         except OSError as error:
-            raise unlisted(self._directory, error) from error
+            raise unlisted(self.directory, error) from error
+
+    def _prepare(self) -> None:
+        """Before the first save: make the directory, and sweep what killed saves and deletions left behind."""
+        self._publisher.bring_back()
+        if self._swept:
+            return
+        self.filesystem.make_directory(self.directory)
+        refuse_link(self.directory)
+        if self._has_lock:  # without one it may be another's save under way
+            for name in self._listed_names():
+                if self._saving.fullmatch(name):
+                    self.discard(os.path.join(self.directory, name))
+        self._swept = True
+
+    def _new_staging(self, step: int) -> str:
+        name = f"{self._prefix}{step}.saving-{self._publisher.session}-{uuid.uuid4().hex}"
+        return os.path.join(self.directory, name)
+
+    def _free_name(self, step: int) -> str:
+        base = os.path.join(self.directory, f"{self._prefix}{step}")
+        if not os.path.lexists(base):
+            return base
+        return next(path for number in count(2) if not os.path.lexists(path := f"{base}.{number}"))
+
+    def _retain(self, retention: Retention) -> None:
+        for saved in retention.delete:
+            doomed = f"{saved.path}.deleting-{uuid.uuid4().hex}"
+            try:
+                self.filesystem.move(saved.path, doomed)
+                self.filesystem.remove_tree(doomed)
+            except OSError as error:  # the next session sweeps it
+                _LOG.info("The old checkpoint %s cannot be deleted: %s", saved.path, error)
+
+    def discard(self, path: str) -> None:
+        """Delete a directory, as one that `stage` has made; one that cannot be deleted is logged."""
+        try:
+            self.filesystem.remove_tree(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            _LOG.info("%s cannot be deleted: %s", path, error)
 
 
 def _in_short(manifest: Manifest) -> Manifest:

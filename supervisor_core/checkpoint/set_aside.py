@@ -109,7 +109,7 @@ def move_aside(
     return SetAside(path=path, name=name, step=step_in_name(name), at=at, reason=reason)
 
 
-def finish_moves(filesystem: Filesystem, directory: str, entries: Iterable[str], names: CheckpointNames) -> None:
+def finish_asides(filesystem: Filesystem, directory: str, entries: Iterable[str], names: CheckpointNames) -> None:
     """Finish interrupted moves of this run's own checkpoints.
 
     Args:

@@ -7,10 +7,11 @@ The directory is ``<checkpoint>_temp_<session>_<32 hex digits>/``; without the s
 The data is moved first and the index last, since the index makes a checkpoint of the files. A save that is killed in
 between leaves
 
-* under a new name: data without an index, which is no checkpoint, and is swept;
-* under a name that was there before: new data with the old index, which is damaged, and the new index still staged.
-  Then the move is finished, by the save itself or by the next session before it chooses what to resume from
-  (`store.finish_replacement`). It is finished only where that makes a whole checkpoint of a damaged one.
+* under a new name: data without an index, which is no checkpoint;
+* under a name that was there before: new data with the old index, which is damaged.
+
+The new index is still staged then, and the move is finished: by the save itself, or by the next session before it
+chooses what to resume from (`store.finish_move`).
 
 Local files only. A remote store has no renaming worth the name: there a checkpoint is written in its place, and the
 state file alone says that it counts.

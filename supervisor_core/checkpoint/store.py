@@ -31,6 +31,7 @@ from supervisor_core.checkpoint.names import (
 from supervisor_core.checkpoint.recovery import (
     Candidate,
     CheckpointChoice,
+    Kind,
     Listed,
     Skipped,
     Source,
@@ -39,7 +40,7 @@ from supervisor_core.checkpoint.recovery import (
     unlisted,
 )
 from supervisor_core.checkpoint.retention import Saved
-from supervisor_core.checkpoint.set_aside import SetAside, find_set_aside, finish_moves, move_aside
+from supervisor_core.checkpoint.set_aside import SetAside, finish_asides, move_aside
 from supervisor_core.checkpoint.state_file import (
     CheckpointState,
     SaveId,
@@ -48,8 +49,8 @@ from supervisor_core.checkpoint.state_file import (
     read_state,
     write_state,
 )
-from supervisor_core.storage.filesystem import Check, Filesystem, Reader, unguarded
-from supervisor_core.storage.local import LOCAL, LocalFilesystem, filesystem_for, local_path, refuse_link
+from supervisor_core.storage.filesystem import Check, Filesystem, unguarded
+from supervisor_core.storage.local import filesystem_for, local_path
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -75,7 +76,7 @@ class Swept(NamedTuple):
     """Not deleted: a save may be writing it."""
 
 
-class CheckpointStore:
+class CheckpointStore(Kind):
     """The checkpoints of one logdir. The constructor reads nothing; nothing is cached between calls.
 
     Args:
@@ -109,16 +110,15 @@ class CheckpointStore:
         self.check: Check = unguarded if publisher is None else publisher.check
         self._publisher = publisher
         self.filesystem = guarded(default, self.check)
-        """Reads and writes; runs ``check`` before each change."""
         parts = basename.split("/")
         if not parts[-1] or basename.startswith("/") or ".." in parts:
             raise ValueError(f"basename is {basename!r}; expected a name, or a path that stays below the logdir.")
         if not latest_filename or os.path.basename(latest_filename) != latest_filename:
             raise ValueError(f"latest_filename is {latest_filename!r}; expected a name without directories.")
         self.directory = os.path.join(self.logdir, *parts[:-1])
-        """The checkpoints' directory: the logdir, or below it."""
         self.state_path = os.path.join(self.logdir, latest_filename)
         self._names = CheckpointNames(parts[-1], latest_filename)
+        self.own_names = self._names.own
         self.ledger = Ledger(self.filesystem, self.logdir, basename, publisher)
         """The sessions' records of their saves."""
 
@@ -312,33 +312,8 @@ class CheckpointStore:
             return None
         return move_aside(self.filesystem, directory, name, files, reason=reason, at=clock.wall())
 
-    def all_set_aside(self) -> list[SetAside]:
-        """Return the checkpoints that were set aside, oldest first, whatever their names.
-
-        Raises:
-            OSError: if the directory exists and cannot be listed.
-        """
-        return find_set_aside(self.filesystem, self.directory, self._list_names())
-
-    def own_set_aside(self) -> list[SetAside]:
-        """Return those of `all_set_aside` that this run may delete.
-
-        Raises:
-            OSError: if the directory exists and cannot be listed.
-        """
-        return find_set_aside(self.filesystem, self.directory, self._list_names(), self._names.own)
-
-    def delete_set_aside(self, item: SetAside) -> None:
-        """Delete a checkpoint that was set aside, with its directory.
-
-        Raises:
-            OSError: if it cannot be deleted, or the directory has become a link.
-        """
-        refuse_link(item.path)
-        self.filesystem.remove_tree(item.path)
-
-    def finish_replacements(self) -> None:
-        """Finish the moves of earlier sessions that were killed while they replaced a checkpoint; see `replacement`.
+    def finish_moves(self) -> None:
+        """Finish the moves of earlier sessions that were killed while they moved a checkpoint into its place.
 
         For the session that saves there, before it chooses a checkpoint to resume from.
 
@@ -348,33 +323,31 @@ class CheckpointStore:
         if local_path(self.directory) is None:
             return
         try:
-            for name in sorted(filter(self._names.staged, self._list_names())):
+            for name in sorted(filter(self._names.staged, self.names())):
                 if self.session is not None and self._names.staged_by(name) == self.session:
                     continue  # under way
-                finished = finish_replacement(self.filesystem, self._path(name), self.directory)
+                finished = finish_move(self.filesystem, self._path(name), self.directory)
                 if finished is not None:
-                    _LOG.warning("%s is whole again: an earlier save was cut short while it replaced it.", finished)
+                    _LOG.warning("%s is whole again: an earlier save was cut short while it moved it.", finished)
         except OSError as error:
             _LOG.warning("A save that was cut short in %s cannot be finished: %s", self.directory, error)
 
     def sweep_leftovers(self, *, alone: bool = False, min_age_secs: float = 60.0, clock: Clock = SYSTEM_CLOCK) -> Swept:
-        """Delete what killed saves left behind: temporary files and directories with this run's names, and data in
-        place whose index is still staged.
+        """Delete what killed saves left behind: temporary files and directories with this run's names.
 
-        Any other data without an index stays: it may be the rest of a checkpoint. What cannot be deleted is logged, and
-        tried again next time.
+        Data without an index stays: it may be the rest of a checkpoint. What cannot be deleted is logged, and tried
+        again next time.
 
         Args:
             alone: no other chief can be at work: another session's staging directories are deleted at once.
             min_age_secs: younger files stay: a save may be writing them.
             clock: gives the wall time.
         """
-        self.finish_replacements()
-        entries = self._list_names()
+        self.finish_moves()
+        entries = self.names()
         moment = clock.wall() - min_age_secs
-        half_moved = self._half_moved(entries)
         try:
-            finish_moves(self.filesystem, self.directory, entries, self._names)
+            finish_asides(self.filesystem, self.directory, entries, self._names)
         except OSError as error:
             _LOG.warning("A damaged checkpoint cannot be moved out of the way in %s: %s", self.directory, error)
         swept, young = [], []
@@ -388,10 +361,6 @@ class CheckpointStore:
                 if not (another_s or self._is_older(path, staging, moment)):
                     young.append(path)
                     continue
-                for moved in map(self._path, half_moved.get(name, ())):
-                    self.filesystem.remove(moved)
-                    swept.append(moved)
-                # The staging directory goes last: it is the proof that the moved files are incomplete.
                 (self.filesystem.remove_tree if staging else self.filesystem.remove)(path)
                 swept.append(path)
             except OSError as error:
@@ -448,7 +417,7 @@ class CheckpointStore:
     def _list(self) -> tuple[list[Candidate], StateReading, set[str]]:
         reading = self._read_state()
         try:
-            entries = self._list_names()
+            entries = self.names()
             later = self.ledger.later_than(reading.state)
             candidates = self._found(reading.state, entries, later)
         except OSError as error:
@@ -501,17 +470,6 @@ class CheckpointStore:
             indexed = {name.removesuffix(".index") for name in inside if name.endswith(".index")} - known
             found[staging] = sorted(name for name in entries - inside if self._names.owner(name) in indexed)
         return found
-
-    def _list_names(self) -> set[str]:
-        """Return the names in the checkpoints' directory; an empty set where it does not exist.
-
-        Raises:
-            OSError: if it exists and cannot be listed.
-        """
-        try:
-            return set(self.filesystem.list_names(self.directory))
-        except FileNotFoundError:
-            return set()
 
     def _named(self, recorded: str, saved_at: float | None, entries: set[str], there: set[str]) -> Candidate:
         name = last_part(recorded)
@@ -587,8 +545,8 @@ def move_into_place(filesystem: Filesystem, staging: str, directory: str) -> Non
     filesystem.sync((), directory or ".")
 
 
-def finish_replacement(filesystem: Filesystem, staging: str, directory: str) -> str | None:
-    """Finish a move that was interrupted while it replaced a checkpoint; return the prefix of the repaired checkpoint.
+def finish_move(filesystem: Filesystem, staging: str, directory: str) -> str | None:
+    """Finish a move that was interrupted; return the prefix of the checkpoint.
 
     Args:
         filesystem: checks before each change.
@@ -596,8 +554,7 @@ def finish_replacement(filesystem: Filesystem, staging: str, directory: str) -> 
         directory: the checkpoint's directory.
 
     Returns:
-        None where there is nothing to finish: the move had not begun, or was a new checkpoint's, or the checkpoint in
-        place is whole, or the staged files would not make it whole.
+        None where there is nothing to finish: the move had not begun, or the checkpoint in place is whole.
 
     Raises:
         OSError: if a file cannot be moved.
@@ -605,49 +562,19 @@ def finish_replacement(filesystem: Filesystem, staging: str, directory: str) -> 
     """
     try:
         staged = os.listdir(staging)
-    except OSError:  # no directory, or deleted
+        name = next(file.removesuffix(".index") for file in staged if file.endswith(".index"))
+        count = bundle.read_index(os.path.join(staging, name)).num_shards
+    except (OSError, StopIteration, DamagedCheckpointError):  # no directory, or not written yet
         return None
-    name = next((file.removesuffix(".index") for file in staged if file.endswith(".index")), None)
-    if name is None or not LOCAL.is_file(os.path.join(directory, f"{name}.index")):
+    if count <= sum(file.startswith(f"{name}.data-") for file in staged):
         return None
     prefix = os.path.join(directory, name)
     try:
-        count = bundle.read_index(os.path.join(staging, name)).num_shards
-        if count <= sum(file.startswith(f"{name}.data-") for file in staged):
-            return None
-        if _verifies(prefix, LOCAL) or not _verifies(prefix, _Overlaid(staging)):
-            return None
-    except DamagedCheckpointError:
-        return None
-    move_into_place(filesystem, staging, directory)
-    filesystem.remove_tree(staging)
-    return prefix
-
-
-def _verifies(prefix: str, filesystem: Filesystem) -> bool:
-    try:
-        bundle.verify(prefix, filesystem=filesystem)
+        bundle.verify(prefix)
     except UnreadableCheckpointError:  # it may be whole
         raise
     except DamagedCheckpointError:
-        return False
-    return True
-
-
-class _Overlaid(LocalFilesystem):
-    """The local files with the staged ones in their place."""
-
-    def __init__(self, staging: str) -> None:
-        self._staging = staging
-
-    def open(self, path: str) -> Reader:
-        """See `Filesystem.open`."""
-        return super().open(self._newer(path))
-
-    def is_file(self, path: str) -> bool:
-        """See `Filesystem.is_file`."""
-        return super().is_file(self._newer(path))
-
-    def _newer(self, path: str) -> str:
-        staged = os.path.join(self._staging, os.path.basename(path))
-        return staged if os.path.lexists(staged) else path
+        move_into_place(filesystem, staging, directory)
+        filesystem.remove_tree(staging)
+        return prefix
+    return None

@@ -167,7 +167,7 @@ def restore_newest(
     store = CheckpointStore(directory, basename)
     publisher = context.publisher(directory)
     if publisher is not None:
-        CheckpointStore(directory, basename, publisher=publisher).finish_replacements()
+        CheckpointStore(directory, basename, publisher=publisher).finish_moves()
     damaged: dict[str, DamagedCheckpointError] = {}
     looked_at: set[str] = set()
 

@@ -36,7 +36,7 @@ class Run:
         self._writer = writer
         self._publisher = publisher
         self._store = CheckpointStore(logdir, publisher=publisher)
-        self._store.finish_replacements()
+        self._store.finish_moves()
         history = self._store.history().kept
         saver = Saver([(saved.path, saved.saved_at) for saved in history])
         self._retention = CheckpointRetention(saver, self._store, restored=restored and os.path.join(logdir, restored))

@@ -19,7 +19,6 @@ LEFTOVERS = (
     f"model.ckpt-300.meta.tmp{HEX}",
     f"checkpoint.tmp{HEX}",
     f".supervisor.probe{HEX}",
-    "model.ckpt-370.data-00000-of-00001",
 )
 STAGING = ("model.ckpt-400_temp", f"model.ckpt-370_temp_{HEX}")
 STRANGERS = (
@@ -38,10 +37,7 @@ STRANGERS = (
 
 @pytest.fixture
 def logdir(tmp_path: Path, writer: Any) -> Path:
-    """A run with a checkpoint, everything that a kill can leave, and what belongs to others; all of 1970.
-
-    Step 370 was being moved into place, and its index is still where it was written.
-    """
+    """A run with a checkpoint, everything that a kill can leave, and what belongs to others; all of 1970."""
     writer.write_run(tmp_path, [300])
     (tmp_path / "model.ckpt-300.meta").write_bytes(b"graph")
     for name in (*LEFTOVERS, *STRANGERS):
@@ -49,7 +45,6 @@ def logdir(tmp_path: Path, writer: Any) -> Path:
     for name in (*STAGING, "other_temp"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part-00000-of-00001.index").write_bytes(b"left")
-    (tmp_path / STAGING[1] / "model.ckpt-370.index").write_bytes(b"left")
     age(tmp_path, 1000.0)
     return tmp_path
 
@@ -66,7 +61,7 @@ def names(directory: Path) -> set[str]:
 
 
 def test_leftovers_go_and_everything_else_stays(logdir: Path) -> None:
-    """Temporary files and directories, and what was half moved into place, are deleted and returned; no others."""
+    """Temporary files and directories are deleted and returned; no others."""
     before = names(logdir)
     swept = CheckpointStore(logdir).sweep_leftovers()
     assert {os.path.basename(path) for path in swept.deleted} == {*LEFTOVERS, *STAGING}
@@ -79,12 +74,12 @@ def test_a_save_under_way_is_left_alone(logdir: Path, clock_at: Any) -> None:
     """What was written within the last minute stays; of a directory, the newest file in it counts."""
     clock = clock_at(1050.0)
     swept = CheckpointStore(logdir).sweep_leftovers(clock=clock)
-    assert (swept.deleted, len(swept.too_young)) == ((), len(LEFTOVERS) + len(STAGING) - 1)
+    assert (swept.deleted, len(swept.too_young)) == ((), len(LEFTOVERS) + len(STAGING))
     clock.now = 1061.0
     for name in STAGING:
         os.utime(logdir / name / "part-00000-of-00001.index", (1030.0, 1030.0))
     swept = CheckpointStore(logdir).sweep_leftovers(clock=clock)
-    assert {os.path.basename(path) for path in swept.deleted} == {*LEFTOVERS} - {"model.ckpt-370.data-00000-of-00001"}
+    assert {os.path.basename(path) for path in swept.deleted} == {*LEFTOVERS}
 
 
 def test_what_other_sessions_staged_goes_at_once(logdir: Path, clock_at: Any) -> None:
@@ -113,25 +108,17 @@ def test_data_without_an_index_stays(logdir: Path, state: bytes | None) -> None:
     assert "model.ckpt-400_temp" not in names(logdir)
 
 
-def test_the_proof_goes_last(logdir: Path, failing_filesystem: Any) -> None:
-    """While what was half moved into place cannot be deleted, the directory stays that shows what it is."""
-    left = "model.ckpt-370.data-00000-of-00001"
-    CheckpointStore(
-        logdir, filesystem=failing_filesystem(remove=(left, PermissionError(13, "Permission denied")))
-    ).sweep_leftovers()
-    assert {left, STAGING[1]} <= names(logdir)
-    CheckpointStore(logdir).sweep_leftovers()
-    assert not {left, STAGING[1]} & names(logdir)
-
-
-def test_a_half_moved_first_checkpoint_is_no_checkpoint(tmp_path: Path, writer: Any) -> None:
-    """A run that was killed while its very first checkpoint was moved into place starts at step 0, without an error."""
+def test_a_half_moved_checkpoint_is_finished(tmp_path: Path, writer: Any) -> None:
+    """Others take it for none; the next session that saves there finishes the move, and resumes from it."""
     writer.write_run(tmp_path / "run", [0], state=False)
     staging = tmp_path / "run" / f"model.ckpt-0_temp_{HEX}"
     staging.mkdir()
     (tmp_path / "run" / "model.ckpt-0.index").rename(staging / "model.ckpt-0.index")
-    recovery = CheckpointStore(tmp_path / "run").newest_usable()
+    store = CheckpointStore(tmp_path / "run")
+    recovery = store.newest_usable()
     assert (recovery.chosen, recovery.skipped) == (None, ())
+    store.finish_moves()
+    assert (store.newest_usable().chosen.step, staging.exists()) == (0, False)
 
 
 def test_what_cannot_be_deleted_is_said(

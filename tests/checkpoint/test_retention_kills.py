@@ -103,6 +103,7 @@ def test_a_kill_at_any_change_leaks_nothing(tmp_path: Path, session: Session, sa
     """Whatever the moment: after the next session's save the newest three are there, and not a file of any other."""
     copied(saved_three, tmp_path)
     was_killed = session(2, 40, 50, kill_at=kill_at) == signal.SIGKILL
+    CheckpointStore(tmp_path, publisher=Publisher(session="s3", attempt=3)).finish_moves()
     there = steps_of(on_disk(tmp_path))
     recovery = CheckpointStore(tmp_path).newest_usable()
     assert recovery.chosen.step == there[-1], "what is whole and newest is resumed from"
@@ -122,7 +123,7 @@ def test_a_kill_while_a_step_is_saved_again(tmp_path: Path, session: Session, sa
     one; and nothing staged stays."""
     copied(saved_three, tmp_path)
     session(2, 30, kill_at=kill_at)
-    CheckpointStore(tmp_path, publisher=Publisher(session="s3", attempt=3)).finish_replacements()
+    CheckpointStore(tmp_path, publisher=Publisher(session="s3", attempt=3)).finish_moves()
     recovery = CheckpointStore(tmp_path).newest_usable()
     assert (recovery.chosen.step, recovery.skipped) == (30, ())
     assert session(4, 40) == 0

@@ -89,7 +89,6 @@ def test_a_training_of_graph_mode_resumes_from_its_own_checkpoint(
             "model.ckpt-900001",
             "model.ckpt-900002",
             "is a FIFO",
-            "outside of the logdir",
         ):
             assert text in output, output
         assert len(list(logdir.glob("model.ckpt-*.damaged/why-set-aside.txt"))) >= 4
@@ -221,14 +220,14 @@ def test_many_directories_with_one_manifest(tmp_path: Path, forging: ModuleType)
         if number > MAX_OF_OTHERS:
             os.link(tmp_path / "one", path / manifests.NAME)
         os.chown(path, forging.NOBODY, forging.NOBODY)
-    found = store._listing.found()
+    found = store._found()
     assert len(found) == MAX_OF_OTHERS + 1
     assert own in {item.path for item, _ in found} and str(tmp_path / "ckpt-104") not in {
         item.path for item, _ in found
     }
     kept = [manifest for _, manifest in found if manifest is not None]
     assert sum(len(manifest.files) for manifest in kept) == 0
-    assert [len(manifest.preserved) for _, manifest in reversed(store._listing.whole())] == [300, 0, 0, 0, 0]
+    assert [len(manifest.preserved) for _, manifest in reversed(store._whole())] == [300, 0, 0, 0, 0]
     assert os.path.basename(own) == "ckpt-5" and store.newest_usable().chosen is not None
 
 
