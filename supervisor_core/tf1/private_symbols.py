@@ -191,22 +191,11 @@ WRITER_CACHE = PrivateSymbol(
     "_cache",
     "hooks of TensorFlow's own that write to the logdir of a monitored session do so in an events file of their own",
 )
-TIMELINE = PrivateSymbol(
-    "tensorflow.python.client.timeline",
-    "Timeline",
-    "ProfilerHook writes no timeline-*.json; what it traced is in the events file",
-)
 LOG_FIRST_N = PrivateSymbol(
     "tensorflow.python.platform.tf_logging",
     "log_first_n",
     "StepCounterHook warns of a global step that does not rise through tf.compat.v1.logging",
 )
-
-# What programs test a supervisor's services for; read once, when this package is imported.
-_NO_INSTANCE = "a service is an instance of LooperThread only, not of the original's class for it"
-SUMMARY_THREAD = PrivateSymbol("tensorflow.python.training.supervisor", "SVSummaryThread", _NO_INSTANCE)
-STEP_COUNTER_THREAD = PrivateSymbol("tensorflow.python.training.supervisor", "SVStepCounterThread", _NO_INSTANCE)
-CHECKPOINT_THREAD = PrivateSymbol("tensorflow.python.training.supervisor", "SVTimerCheckpointThread", _NO_INSTANCE)
 
 # Distribution strategies.
 WORKER_CONTEXT = PrivateSymbol(

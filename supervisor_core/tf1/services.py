@@ -2,7 +2,7 @@
 
 Source: the service threads of ``tf.compat.v1.train.Supervisor`` (contract, items 12 to 14). Each ticks at once, then on
 its interval. They run without the step lock and uncounted (``run_internal``), so they delay no snapshot and are no
-steps. Each is also an instance of the original's class for it, which programs may test for.
+steps.
 """
 
 from __future__ import annotations
@@ -42,26 +42,6 @@ READER_SECS = 1.0
 _UNFED = re.compile(r"You must feed a value for placeholder tensor '([^']*)'")
 
 
-def _original(symbol: private.PrivateSymbol) -> Any:
-    """Return the original's class of a service, which is a base for the ``isinstance`` checks alone."""
-    try:
-        return symbol.load()
-    except AttributeError:
-        return tf.compat.v1.train.LooperThread
-
-
-class SummaryService(ServiceThread, _original(private.SUMMARY_THREAD)):  # type: ignore[misc]
-    """Runs the summary op and appends what it returns."""
-
-
-class StepCounterService(ServiceThread, _original(private.STEP_COUNTER_THREAD)):  # type: ignore[misc]
-    """Appends the steps per second of each interval; nothing before two readings."""
-
-
-class CheckpointService(ServiceThread, _original(private.CHECKPOINT_THREAD)):  # type: ignore[misc]
-    """Saves a checkpoint on a timer."""
-
-
 class StandardServices:
     """The services of one session.
 
@@ -96,15 +76,18 @@ class StandardServices:
 
     def start(self) -> list[ServiceThread]:
         """Start the services; return their threads, the readers of the loss and of the global step apart."""
-        work: dict[str, tuple[type[ServiceThread], Callable[[], object]]] = {
-            SUMMARY: (SummaryService, self._summarize),
-            STEP_COUNTER: (StepCounterService, self._count_steps),
-            CHECKPOINT: (CheckpointService, self._save),
-        }
+        work = {SUMMARY: self._summarize, STEP_COUNTER: self._count_steps, CHECKPOINT: self._save}
         services = [
-            new_service(kind, self._coord, self._lifecycle, self._sess, name=name, interval_secs=secs, target=tick)
+            new_service(
+                ServiceThread,
+                self._coord,
+                self._lifecycle,
+                self._sess,
+                name=name,
+                interval_secs=secs,
+                target=work[name],
+            )
             for name, secs in self._intervals.items()
-            for kind, tick in [work[name]]
         ]
         if CHECKPOINT in self._intervals and self._checkpoints is not None:
             self._checkpoints.serving = True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 import supervisor_core
-from supervisor_core.tf1.graph_record import GraphRecord
 
 v1 = tf.compat.v1
 Train = Callable[[str], int]
@@ -41,18 +39,6 @@ def monitored(logdir: str) -> int:
 def refuse(*arguments: Any, **keywords: Any) -> Any:
     """What TensorFlow 2.20's function does with protobuf 7."""
     raise TypeError("MessageToString() got an unexpected keyword argument 'float_format'")
-
-
-def test_the_text_is_the_graph(graph: Any, logdir: str) -> None:
-    """What is written is read back the same, numbers to the last bit; it replaces what was there."""
-    tf.constant([0.1, 1e-30, float("inf"), 16777217.0])
-    tf.constant("ünïcode \x00 bytes")
-    graph_def = graph.as_graph_def(add_shapes=True)
-    os.makedirs(logdir)
-    Path(logdir, "graph.pbtxt").write_text("old")
-    GraphRecord(graph, graph_def, None).write_file(logdir)
-    assert text_format.Parse(Path(logdir, "graph.pbtxt").read_text(), v1.GraphDef()) == graph_def
-    assert os.listdir(logdir) == ["graph.pbtxt"]
 
 
 @pytest.mark.parametrize("train", [supervised, monitored])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.client import session as client
 
-from supervisor_core.tf1 import run_cache
 from supervisor_core.tf1.native_runs import installed, is_safe
 from supervisor_core.tf1.run_cache import RunPlan
 from supervisor_core.tf1.session import SupervisedSession
@@ -42,35 +40,6 @@ def test_a_run_method_put_in_its_place_is_used(
         later = SupervisedSession(plain=sess)
         assert [later.run(one) for _ in range(3)] == [1] * 3
     assert len(seen) == 4
-
-
-def test_a_callable_is_made_when_it_has_paid_for_itself(sess: SupervisedSession) -> None:
-    """A plan moves on after as many runs as would have paid for a callable; not before, and not while runs are long."""
-    one = tf.constant(1)
-    native = installed()
-    assert native is not None
-
-    def plan(first_secs: float) -> RunPlan:
-        return RunPlan(native, sess.plain_session(), RunAnalysis(sess.graph), one, [], first_secs)
-
-    quick, slow, costly = plan(0.0), plan(0.0), plan(200 * run_cache.SAVED_SECS)
-    for _ in range(run_cache.MIN_RUNS - 1):
-        quick.ran(1.0, 1.0)
-    assert quick.prepared is None
-    quick.ran(1.0, 1.0)
-    assert quick.prepared is not None
-    assert [quick.results(one, quick.run(())) for _ in range(3)] == [1] * 3
-    for _ in range(1000):
-        slow.ran(1.0, 1.0 + 2 * run_cache.QUICK_SECS)
-    assert slow.prepared is None
-    for _ in range(run_cache.MIN_RUNS):  # it was slow because it waited for a processor
-        slow.ran(1.0, 1.0)
-    assert slow.prepared is not None
-    for _ in range(199):
-        costly.ran(1.0, 1.0)
-    assert costly.prepared is None
-    costly.ran(1.0, 1.0)
-    assert costly.prepared is not None
 
 
 def test_callables_are_made_only_where_results_are_the_same(graph: Any) -> None:
@@ -126,27 +95,3 @@ def test_callables_are_released_with_their_plan(graph: Any, monkeypatch: pytest.
         assert plans[0].results(one, plans[0].run(())) == 1
     plans.pop()
     assert len(released) == 1
-
-
-def test_a_session_elsewhere_is_planned_without_callables(
-    graph: Any, monkeypatch: pytest.MonkeyPatch, run_cache_of: Any
-) -> None:
-    """Runs on a server go by plans too, with the same results and errors, and without callables."""
-    monkeypatch.setattr(run_cache, "MIN_RUNS", 1)
-    monkeypatch.setattr(run_cache, "SAVED_SECS", math.inf)
-    monkeypatch.setattr(run_cache, "QUICK_SECS", math.inf)
-    fed = v1.placeholder(tf.float32, [])
-    checked = v1.check_numerics(fed, "not finite")
-    server = v1.train.Server.create_local_server()
-    with v1.Session(server.target) as original, SupervisedSession(server.target) as sess:
-        for value in (1.0, 2.0, 3.0):
-            assert sess.run(checked, {fed: value}) == value
-        messages = []
-        for session in (original, sess):
-            with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-                session.run(checked, {fed: math.inf})
-            messages.append(caught.value.message.splitlines()[0])  # TensorFlow appends its newest warnings
-        assert messages[0] == messages[1]
-        plan = run_cache_of(sess).find(checked, {fed: 1.0})
-        assert plan is not None
-        assert plan.prepared is None

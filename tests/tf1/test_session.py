@@ -16,7 +16,6 @@ from tensorflow.python.client import session as client
 
 from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.tf1.session import SupervisedSession
-from supervisor_core.tf1.step_detection import TrainingOps
 
 v1 = tf.compat.v1
 
@@ -122,23 +121,6 @@ def test_a_failed_run_leaves_the_gate_and_is_not_counted(
     assert diary.lines == RUN * 2 + ["enter", "leave"] + RUN + ["enter", "leave"]
 
 
-def test_counting_never_costs_a_run(
-    sess: SupervisedSession, model: Any, diary: Diary, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Where the graph cannot be made out, runs go on uncounted, and that is said once."""
-
-    def stumble(*arguments: Any) -> bool:
-        raise RuntimeError("what is this?")
-
-    monkeypatch.setattr(TrainingOps, "updates", stumble)
-    for _ in range(3):
-        sess.run(model.train_op)
-    assert diary.lines == RUN * 3
-    assert [record.getMessage() for record in caplog.records] == [
-        "The graph does not show which runs are steps; some are not counted."
-    ]
-
-
 def test_made_callables_are_runs(sess: SupervisedSession, model: Any, diary: Diary) -> None:
     """Each call of what make_callable returns passes the step lock and is observed, with feeds and without."""
     step = sess.make_callable(model.train_op)
@@ -177,19 +159,6 @@ def test_internal_runs_go_unseen(sess: SupervisedSession, model: Any, diary: Dia
     with pytest.raises(TypeError, match="has invalid type"):
         sess.run_internal(None)
     assert diary.lines == []
-
-
-def test_the_plain_session_goes_around_the_step_lock(sess: SupervisedSession, model: Any, diary: Diary) -> None:
-    """``plain_session`` returns a plain session on the same state; step lock and observer do not see its runs."""
-    plain = sess.plain_session()
-    assert type(plain) is v1.Session
-    plain.run(model.train_op)
-    plain.make_callable(model.train_op)()
-    assert diary.lines == []
-    assert sess.run(model.weight) == 2.0
-    sess.close()
-    with pytest.raises(RuntimeError, match="closed Session"):
-        plain.run(model.train_op)
 
 
 def test_filling_queues_goes_around_the_step_lock(graph: Any, diary: Diary) -> None:

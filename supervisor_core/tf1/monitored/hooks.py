@@ -1,4 +1,4 @@
-"""Hooks for summaries, step rates, stopping, waiting and profiling, and the classes of TensorFlow to use with them.
+"""Hooks for summaries, step rates, stopping and waiting, and the classes of TensorFlow to use with them.
 
 Each takes the arguments of its original in ``tf.compat.v1.train``. All use a clock that a change of the wall clock does
 not stop, and sleep in a supervised session until they are due. `CheckpointSaverHook` has a file of its own.
@@ -7,15 +7,13 @@ not stop, and sleep in a supervised session until they are due. `CheckpointSaver
 from __future__ import annotations
 
 import logging
-import os
 import time
 from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.global_step import step_value
+from supervisor_core.tf1.global_step import collected_global_step, step_value
 from supervisor_core.tf1.monitored.hosted_hook import HostedHook, StepTimer, WritingHook
 from supervisor_core.tf1.services import write_rate
 
@@ -37,6 +35,7 @@ NanTensorHook = tf.compat.v1.train.NanTensorHook
 NanLossDuringTrainingError = tf.compat.v1.train.NanLossDuringTrainingError
 FinalOpsHook = tf.compat.v1.train.FinalOpsHook
 FeedFnHook = tf.compat.v1.train.FeedFnHook
+ProfilerHook = tf.compat.v1.train.ProfilerHook
 
 
 class SummarySaverHook(WritingHook, tf.compat.v1.train.SummarySaverHook):
@@ -217,10 +216,7 @@ def _warn(step: int) -> None:
 
 
 class StopAtStepHook(HostedHook, tf.compat.v1.train.StopAtStepHook):
-    """Requests a stop after a number of steps, or at a step.
-
-    Unlike the original it finds a global step that is a resource variable. Like the original it fetches the step with
-    each call, since training must not be a step too long.
+    """Requests a stop after a number of steps, or at a step; finds a global step that is a resource variable, too.
 
     Args:
         num_steps: number of steps, counted from the first session's first step.
@@ -230,85 +226,29 @@ class StopAtStepHook(HostedHook, tf.compat.v1.train.StopAtStepHook):
         ValueError: unless exactly one of the two is given.
     """
 
-    def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
-        if num_steps is None and last_step is None:
-            raise ValueError("One of num_steps or last_step must be specified.")
-        if num_steps is not None and last_step is not None:
-            raise ValueError("Only one of num_steps or last_step can be specified.")
-        self._num_steps = num_steps
-        self._last_step = last_step
-
     def begin(self) -> None:
-        """Find the global step.
-
-        Raises:
-            RuntimeError: in a graph without one. In a supervised session another hook may still create it.
-        """
-        self._find_step()
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Compute the last step.
-
-        Raises:
-            RuntimeError: without a global step.
-        """
-        if self._step_fetch() is None:
-            raise RuntimeError("Global step should be created to use StopAtStepHook.")
-        if self._last_step is None:
-            assert self._num_steps is not None
-            self._last_step = self._read_step(session) + self._num_steps
-
-    def before_run(self, run_context: Any) -> Any:
-        """Fetch the global step."""
-        return self._step_args()
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Request a stop after the last step."""
-        # The fetched step may be from before or after the increment, so the exact one is read near the end.
-        last_step = self._last_step or 0
-        if self._stale_step(run_values) + 1 >= last_step and self._read_step(run_context.session) >= last_step:
-            run_context.request_stop()
-
-
-POLL_SECS = 0.5
-"""Seconds between two reads of the global step."""
-LOG_EVERY_STEPS = 1000
-"""Steps between two log lines about the wait."""
+        """Find the global step; `RuntimeError` in a graph without one."""
+        self._global_step_tensor = _required_step(self)
 
 
 class GlobalStepWaiterHook(HostedHook, tf.compat.v1.train.GlobalStepWaiterHook):
-    """Delays the first call until the global step has reached a value.
-
-    Unlike the original it stops waiting when a stop is requested.
+    """Delays the first call until the global step has reached a value, or a stop is requested.
 
     Args:
         wait_until_step: the global step to wait for.
     """
 
     sleeps = True
-
-    def __init__(self, wait_until_step: int) -> None:
-        self._wait_until_step = wait_until_step
-        self._waits = wait_until_step > 0
-        self._coord: Any = None
-
-    @property
-    def is_active(self) -> bool:
-        """Whether it waits and there is a global step."""
-        return self._waits and self._step_fetch() is not None
+    _coord: Any = None
 
     def is_due(self, step: int) -> bool:
         """Return whether the wait is not over."""
-        return self._waits
+        return not self._worker_is_started
 
     def begin(self) -> None:
-        """Reset the wait.
-
-        Raises:
-            RuntimeError: in a graph without a global step. A supervised session does not wait then.
-        """
-        self._find_step()
-        self._waits = self._wait_until_step > 0
+        """Find the global step; `RuntimeError` in a graph without one."""
+        self._global_step_tensor = _required_step(self)
+        self._worker_is_started = self._wait_until_step <= 0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Keep the coordinator, to see stop requests."""
@@ -316,109 +256,24 @@ class GlobalStepWaiterHook(HostedHook, tf.compat.v1.train.GlobalStepWaiterHook):
 
     def before_run(self, run_context: Any) -> None:
         """Wait before the first call."""
-        if not self._waits:
+        if self._worker_is_started:
             return
         _LOG.info("Waiting for global step %d before starting training.", self._wait_until_step)
-        logged = 0
-        while (step := self._read_step(run_context.session)) < self._wait_until_step:
-            if step - logged >= LOG_EVERY_STEPS:
-                logged = step
-                _LOG.info("Waiting for global step %d; it is %d.", self._wait_until_step, step)
+        while step_value(run_context.session.run(self._global_step_tensor), None) < self._wait_until_step:
             if self._coord is None:  # called by hand: no stop can be requested
                 time.sleep(POLL_SECS)
             elif self._coord.wait_for_stop(POLL_SECS):
                 run_context.request_stop()
                 return
-        self._waits = False
+        self._worker_is_started = True
 
 
-_TRACED = tf.compat.v1.RunOptions(trace_level=tf.compat.v1.RunOptions.FULL_TRACE)
+POLL_SECS = 0.5
+"""Seconds between two reads of the global step."""
 
 
-class ProfilerHook(HostedHook, tf.compat.v1.train.ProfilerHook):
-    """Traces single calls into ``timeline-<step>.json`` (Chrome's trace format) and the events file.
-
-    Unlike the original it opens no events file when it is constructed. In a supervised session only the first call and
-    traced calls cost more.
-
-    Args:
-        save_steps: steps between two traces.
-        save_secs: seconds between two traces.
-        output_dir: directory of timelines and events file. Default: the working directory.
-        show_dataflow: include what each operation waited for.
-        show_memory: include sizes and lifetimes of tensors.
-
-    Raises:
-        ValueError: unless exactly one of ``save_steps`` and ``save_secs`` is given.
-    """
-
-    sleeps = True
-
-    def __init__(
-        self,
-        save_steps: int | None = None,
-        save_secs: float | None = None,
-        output_dir: str = "",
-        show_dataflow: bool = True,
-        show_memory: bool = False,
-    ) -> None:
-        self._output_dir = os.fspath(output_dir) or "."
-        # By itself, not being its output_dir, it makes its session no supervised run.
-        self._directory = absolute(self._output_dir)
-        self._output_file = os.path.join(self._directory, "timeline-{}.json")
-        self._timer = StepTimer(every_secs=save_secs, every_steps=save_steps)
-        self._show_dataflow = show_dataflow
-        self._show_memory = show_memory
-        self._next_step: int | None = None
-        self._request_summary = False
-
-    def is_due(self, step: int) -> bool:
-        """Return whether a trace is due at this step, or this is the session's first call."""
-        return self._next_step is None or self._timer.should_trigger_for_step(step)
-
-    def begin(self) -> None:
-        """Find the global step.
-
-        Raises:
-            RuntimeError: in a graph without one, except in a supervised session.
-        """
-        self._next_step = None
-        self._find_step()
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Restart the interval at the first call."""
-        self._timer.reset()
-        self._next_step = None
-
-    def before_run(self, run_context: Any) -> Any:
-        """Ask for a trace if it is due after this call."""
-        coming = self._next_step if self._next_step is None or self._host is None else self._host.step() + 1
-        self._request_summary = coming is not None and self._timer.should_trigger_for_step(coming)
-        return _RunArgs(self._step_fetch(), options=_TRACED if self._request_summary else None)
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Write the trace."""
-        stale = self._stale_step(run_values)
-        if self._next_step is None:
-            self._timer.update_last_triggered_step(stale)
-        step = stale + 1
-        if self._request_summary:
-            step = self._read_step(run_context.session)
-            self._timer.update_last_triggered_step(step)
-            self._save(step, self._output_file.format(step), run_values.run_metadata.step_stats)
-            writer = self._writer_of(self._directory, self._output_dir)
-            writer.add_run_metadata(run_values.run_metadata, f"step_{step}")
-        self._next_step = step + 1
-
-    def _save(self, step: int, save_path: str, step_stats: Any) -> None:
-        """Write a timeline. Of the original's own name, since programs override it."""
-        try:
-            timeline = private.TIMELINE.load()
-        except AttributeError:
-            return
-        _LOG.info("Saving timeline for %d into '%s'.", step, save_path)
-        trace = timeline(step_stats).generate_chrome_trace_format(
-            show_dataflow=self._show_dataflow, show_memory=self._show_memory
-        )
-        with tf.io.gfile.GFile(save_path, "w") as file:
-            file.write(str(trace))
+def _required_step(hook: Any) -> Any:
+    step = collected_global_step(tf.compat.v1.get_default_graph())
+    if step is None:
+        raise RuntimeError(f"Global step should be created to use {type(hook).__name__}.")
+    return step

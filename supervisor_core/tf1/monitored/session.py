@@ -6,8 +6,6 @@ Source: seed document 004 and ``tf.compat.v1.train.MonitoredSession``: same phas
 
 from __future__ import annotations
 
-import functools
-import inspect
 import logging
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -115,25 +113,6 @@ class Monitored(RunMethods):
             session = self._hooked or self._open_session()  # a step is too short for a call more
             try:
                 return session.run(fetches, feed_dict, options, run_metadata)
-            except Exception as error:
-                if not self._recovered_from(error):
-                    raise
-
-    def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
-        """Call ``step_fn(step_context)`` and return what it returns.
-
-        The context runs without hooks (``step_context.session``), with hooks (``step_context.run_with_hooks``), and
-        ends the loop (``step_context.request_stop()``).
-
-        Raises:
-            StopIteration: if it ended the loop; the ``with`` block of this session treats that as a clean end.
-            ValueError: if it has other arguments.
-        """
-        check_step_function(step_fn)
-        while True:
-            session = self._open_session()
-            try:
-                return step_fn(self.StepContext(self._tf_sess(), session.run))
             except Exception as error:
                 if not self._recovered_from(error):
                     raise
@@ -411,6 +390,17 @@ class ChainLink:
         session = self._monitored if self._position == _RECOVERS else self._monitored._open_session()
         return session.run(fetches, feed_dict, options, run_metadata)
 
+    def run_step_fn(self, step_fn: Callable[[Any], Any], raw_session: Any, run_with_hooks: Any) -> Any:
+        """Call ``step_fn(step_context)``, again if the session is lost in it, for `MonitoredSession.run_step_fn`."""
+        monitored = self._monitored
+        while True:
+            session = monitored._open_session()
+            try:
+                return step_fn(monitored.StepContext(monitored._tf_sess(), session.run))
+            except Exception as error:
+                if not monitored._recovered_from(error):
+                    raise
+
     def should_stop(self) -> bool:
         """Return whether the loop should end."""
         return self._monitored.should_stop()
@@ -454,26 +444,3 @@ class RecoveryBackoff:
             )
             raise error
         return self._backoff.next_delay(self.in_a_row)
-
-
-_ACCEPTED = (("step_context",), ("self", "step_context"))
-
-
-def check_step_function(step_fn: Callable[..., Any]) -> None:
-    """Raise `ValueError` unless a function takes ``step_context`` alone, or after ``self``."""
-    arguments = _arguments(step_fn)
-    if arguments not in _ACCEPTED:
-        raise ValueError(
-            "`step_fn` may either have one `step_context` argument, or `self` and `step_context` arguments if it's an "
-            f"instance method. Got {', '.join(arguments) or 'none'} instead."
-        )
-
-
-def _arguments(function: Any) -> tuple[str, ...]:
-    if isinstance(function, functools.partial):
-        bound = set(function.keywords)
-        return tuple(name for name in _arguments(function.func)[len(function.args) :] if name not in bound)
-    if not inspect.isroutine(function):  # an object that can be called
-        function = function.__call__
-    names = inspect.getfullargspec(function).args
-    return tuple(names[1:] if inspect.ismethod(function) else names)

@@ -130,24 +130,6 @@ def test_it_stays_while_a_worker_trains(serve: Callable[..., None], chief: Chief
     assert last_word(logdir)["ended"] == "completed"
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"ended": "error", "phase": "stopped"},
-        {"waiting_for": "the chief"},
-        {"phase": "starting"},
-        {"pid": 2**22 + 1},
-        {"phase": "serving", "name": "ps:1"},
-    ],
-)
-def test_who_does_not_train_does_not_keep_it(
-    serve: Callable[..., None], chief: Chief, logdir: str, values: dict[str, Any]
-) -> None:
-    """A worker that failed, was killed, or has not yet begun; and another parameter server."""
-    chief.acquire("a")
-    serve(says(logdir, **values), lambda: chief.release("completed") and None)
-
-
 def test_a_signal_is_its_last_word(script: Script, logdir: str) -> None:
     """A stop record is written; then the process ends as the signal would have ended it."""
     server = ParameterServer(logdir, "ps:0", Options(), wait=script.wait, clock=script.clock)

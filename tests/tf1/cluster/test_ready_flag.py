@@ -69,17 +69,6 @@ def test_a_graph_without_placed_variables_needs_none(graph: Any) -> None:
     assert ops_of(graph) == []
 
 
-@pytest.mark.parametrize("resource", [True, False])
-def test_the_mark_is_where_the_variables_are(graph: Any, resource: bool) -> None:
-    """On the device of the first of them; what is placed elsewhere in the program around it counts for nothing."""
-    with tf.device("/job:ps/task:1"):
-        v1.get_variable("weight", initializer=1.0, use_resource=resource)
-    with tf.device("/job:ps/task:0"):
-        v1.get_variable("bias", initializer=1.0, use_resource=resource)
-        assert ready_flag_for(graph) is not None
-    assert {op.device for op in ops_of(graph)} == {"/job:ps/task:1/device:CPU:0"}
-
-
 def test_the_mark_is_where_all_can_see_it(graph: Any) -> None:
     """Not on the worker's own device, though its first variable, which is local to it, or even a global one, is."""
     with tf.device("/job:worker/task:1"):

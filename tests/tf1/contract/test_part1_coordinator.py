@@ -244,14 +244,6 @@ def test_item_26_stop_loop_comes_only_at_a_clean_end(facade: Any, fails: bool) -
     assert calls == ["start", "run", *([] if fails else ["stop"])]
 
 
-def test_item_26_what_a_looper_refuses(facade: Any) -> None:
-    """No coordinator, or arguments without a target."""
-    with pytest.raises(ValueError, match="'coord' argument must be a Coordinator"):
-        facade.LooperThread(object(), 1)
-    with pytest.raises(ValueError, match="require that you also pass 'target'"):
-        facade.LooperThread(facade.Coordinator(), 1, args=(1,))
-
-
 def test_item_32_tensorflows_own_checks_pass(facade: Any) -> None:
     """TensorFlow's looper and any isinstance check take the coordinator, and it is true."""
     coord = facade.Coordinator()

@@ -140,23 +140,6 @@ def test_item_27_a_stop_within_the_block_is_enough(
     assert stops() == 1
 
 
-def test_item_27_the_session_is_closed(supervisor: Any) -> None:
-    """After the block the session does not run any more."""
-    with supervisor.managed_session() as sess:
-        pass
-    with pytest.raises(RuntimeError, match="closed"):
-        sess.run(supervisor.global_step)
-
-
-def test_item_27_a_supervisor_can_be_used_again(supervisor: Any) -> None:
-    """A second managed session of the same supervisor clears the stop, and ends as the first."""
-    for _ in range(2):
-        with supervisor.managed_session() as sess:
-            assert not supervisor.should_stop()
-            assert sess.run(supervisor.global_step) == 0
-        assert supervisor.should_stop()
-
-
 @pytest.mark.parametrize("error", [ValueError("in the body"), tf.errors.AbortedError(None, None, "preempted")])
 def test_item_28_an_error_in_the_body_comes_out(supervisor: Any, stops: Callable[[], int], error: Exception) -> None:
     """What the body raises stops the services and is raised again, the very object, after STOP."""

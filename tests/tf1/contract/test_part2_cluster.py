@@ -50,21 +50,6 @@ def test_a_refused_chief_says_nothing_in_the_others_run(
     assert [event for file in others for event in file if not event.file_version] == []
 
 
-def test_the_logdir_is_free_again_after_the_end(train: Any) -> None:
-    """After a session that ended, well or not, the next one starts."""
-    assert train(steps=2) == (0, 2)
-    with pytest.raises(ZeroDivisionError):
-        train(body=lambda *_: 1 / 0)
-    assert train() == (2, 2)
-
-
-def test_a_second_chief_can_be_allowed(ours: Any, build_model: Callable[..., Any], train: Any, logdir: str) -> None:
-    """With `Options(exclusive_logdir=False)` no chief is refused."""
-    build_model()
-    with ours.Supervisor(logdir=logdir).managed_session():
-        assert train(options=Options(exclusive_logdir=False)) == (0, 0)
-
-
 def ready_at_look(number: int) -> Any:
     """Return a ready op that names something missing until it is looked at for the so-many-th time."""
     looks: list[int] = []

@@ -127,13 +127,6 @@ def test_all_damaged_is_an_error_that_lists_each(
     assert sorted(path.name for path in Path(logdir).glob("model.ckpt*")) == before
 
 
-def test_a_new_run_is_not_taken_for_a_damaged_one(train: Any, logdir: str, read_telemetry: Any) -> None:
-    """In an empty logdir nothing is skipped and nothing is wrong."""
-    assert train() == (0, 0)
-    [session] = [record for record in read_telemetry(logdir) if record.kind == "session"]
-    assert (session.restored_checkpoint, session.skipped, session.state_problem) == (None, (), None)
-
-
 def test_a_copied_run_leaves_the_originals_checkpoints_alone(
     build_model: Callable[..., Any], save_steps: Any, train: Any, logdir: str, read_telemetry: Any
 ) -> None:
@@ -149,21 +142,6 @@ def test_a_copied_run_leaves_the_originals_checkpoints_alone(
     text = Path(copy, "checkpoint").read_text()
     assert 'model_checkpoint_path: "model.ckpt-9"' in text
     assert logdir not in text
-
-
-def test_a_copied_run_deletes_its_own_old_checkpoints(
-    ours: Any, build_model: Callable[..., Any], save_steps: Any, logdir: str
-) -> None:
-    """With one checkpoint to keep, the copy's older ones go and the original's stay."""
-    model = build_model()
-    save_steps(logdir, model, 3, 7)
-    copy = logdir + "-copy"
-    shutil.copytree(logdir, copy)
-    supervisor = ours.Supervisor(logdir=copy, saver=v1.train.Saver(max_to_keep=1), save_model_secs=9999)
-    with supervisor.managed_session() as sess:
-        sess.run(model.train_op)
-    assert [path.name for path in Path(copy).glob("*.index")] == ["model.ckpt-8.index"]
-    assert sorted(path.name for path in Path(logdir).glob("*.index")) == ["model.ckpt-3.index", "model.ckpt-7.index"]
 
 
 def test_another_models_checkpoint_says_what_differs(

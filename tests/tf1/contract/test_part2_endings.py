@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core import MonitoredTrainingSession, Supervisor
 from supervisor_core.base.options import Options
 from supervisor_core.tf1 import supervisor as module
 
@@ -119,18 +118,6 @@ def test_an_error_is_not_saved(train: Any, logdir: str, ending: Any) -> None:
     assert ending().final_checkpoint is None
 
 
-def test_the_final_checkpoint_can_be_declined(train: Any, logdir: str, wait_until: Callable[..., None]) -> None:
-    """With `Options(save_on_stop=False)` only the timer saves."""
-
-    def body(supervisor: Any, sess: Any, model: Any) -> None:
-        wait_until(lambda: newest(logdir))
-        for _ in range(50):
-            sess.run(model.train_op)
-
-    train(body=body, options=Options(save_on_stop=False))
-    assert newest(logdir) == "model.ckpt-0"
-
-
 def test_a_straggler_is_named_and_fails_nothing(
     train: Any, logdir: str, ending: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -209,128 +196,3 @@ def test_a_session_that_is_not_managed_is_saved_by_stop(
     sess.close()
     assert newest(logdir) == "model.ckpt-5"
     assert Path(logdir, "model.ckpt-5.meta").exists()
-
-
-def open_session(facade: str, logdir: str) -> tuple[Any, Callable[[], None]]:
-    """Return a session without a block, and what ends it."""
-    if facade == "MonitoredTrainingSession":
-        sess = MonitoredTrainingSession(checkpoint_dir=logdir, save_checkpoint_secs=9999)
-        return sess, sess.close
-    supervisor = Supervisor(logdir=logdir, save_model_secs=9999)
-    sess = supervisor.prepare_or_wait_for_session()
-    supervisor.save_checkpoint()
-    return sess, supervisor.stop
-
-
-FACADES = pytest.mark.parametrize("facade", ["Supervisor", "MonitoredTrainingSession"])
-
-
-@FACADES
-def test_an_exception_on_its_way_through_finally(
-    build_model: Callable[..., Any], logdir: str, ending: Any, facade: str
-) -> None:
-    """It counts as the same exception in a block does: the run has failed, and its last step is not saved."""
-    model = build_model()
-    sess, stop = open_session(facade, logdir)
-    with pytest.raises(ValueError, match="exploded"):
-        try:
-            sess.run(model.train_op)
-            raise ValueError("exploded")
-        finally:
-            stop()
-    assert (ending().reason, ending().error) == ("error", "ValueError: exploded")
-    assert newest(logdir) == "model.ckpt-0"
-
-
-@FACADES
-@pytest.mark.parametrize("error", [StopIteration(), tf.errors.OutOfRangeError(None, None, "no more")])
-def test_exhausted_input_that_is_handled(
-    build_model: Callable[..., Any], logdir: str, ending: Any, facade: str, error: Exception
-) -> None:
-    """The end of the input is no failure, wherever the program ends the session."""
-    model = build_model()
-    sess, stop = open_session(facade, logdir)
-    try:
-        sess.run(model.train_op)
-        raise error
-    except (StopIteration, tf.errors.OutOfRangeError):
-        stop()
-    assert (ending().reason, newest(logdir)) == ("exhausted", "model.ckpt-1")
-
-
-@FACADES
-def test_a_session_begun_while_an_exception_is_handled(
-    build_model: Callable[..., Any], logdir: str, ending: Any, facade: str
-) -> None:
-    """An exception from before the session is none of its own."""
-    model = build_model()
-    try:
-        raise ValueError("an earlier one")
-    except ValueError:
-        sess, stop = open_session(facade, logdir)
-        sess.run(model.train_op)
-        stop()
-    assert (ending().reason, newest(logdir)) == ("completed", "model.ckpt-1")
-
-
-@pytest.mark.parametrize("whose", ["TensorFlow's", "ours"])
-def test_a_session_manager_of_the_programs_own(
-    ours: Any, build_model: Callable[..., Any], logdir: str, ending: Any, wait_until: Any, whose: str
-) -> None:
-    """Sessions that another manager creates are saved as often, and at the end, like our own."""
-    model = build_model()
-    manager = (v1.train.SessionManager if whose != "ours" else ours.SessionManager)()
-    supervisor = ours.Supervisor(
-        logdir=logdir, session_manager=manager, saver=v1.train.Saver(max_to_keep=1000), save_model_secs=0.02
-    )
-    with supervisor.managed_session() as sess:
-
-        def saved_thrice() -> bool:
-            sess.run(model.train_op)
-            return len(list(Path(logdir).glob("*.meta"))) >= 3
-
-        wait_until(saved_thrice)
-        last = sess.run(model.global_step)
-    assert newest(logdir) == f"model.ckpt-{last}"
-    assert ending().final_checkpoint_step == last
-
-
-def test_a_checkpoint_service_without_anything_to_save_ends_with_a_closed_session(
-    ours: Any, build_model: Callable[..., Any], logdir: str, wait_until: Any, ending: Callable[[], Any]
-) -> None:
-    """A save that finds nothing new runs nothing in the session, and would never meet its end."""
-    model = build_model()
-    supervisor = ours.Supervisor(logdir=logdir, save_model_secs=0.01, save_summaries_secs=0)
-    sess = supervisor.prepare_or_wait_for_session()
-    sess.run(model.train_op)
-    wait_until(lambda: newest(logdir) == "model.ckpt-1")
-    ticks = _status_of(supervisor, "checkpoint").ticks
-    wait_until(lambda: _status_of(supervisor, "checkpoint").ticks > ticks + 1)
-    sess.close()
-    wait_until(lambda: _status_of(supervisor, "checkpoint").state == "stopped")
-    supervisor.stop()
-    assert ending().reason == "completed"
-
-
-def _status_of(supervisor: Any, name: str) -> Any:
-    return next(each for each in supervisor.run_status().threads if each.name == name)
-
-
-def test_services_end_with_a_session_that_the_program_closes(
-    ours: Any, build_model: Callable[..., Any], logdir: str, wait_until: Any, ending: Callable[[], Any]
-) -> None:
-    """Whatever a service was doing in it at that moment: it stops, and nothing is raised for that."""
-    build_model()
-    supervisor = ours.Supervisor(logdir=logdir, save_model_secs=0.01, save_summaries_secs=0.01)
-    sess = supervisor.prepare_or_wait_for_session()
-    sess.close()
-    names = ("checkpoint", "step_counter", "step_reader")
-    wait_until(
-        lambda: (
-            {each.name: each.state for each in supervisor.run_status().threads if each.name in names}
-            == dict.fromkeys(names, "stopped")
-        )
-    )
-    assert not supervisor.should_stop()
-    supervisor.stop()
-    assert ending().reason == "completed"

@@ -6,7 +6,6 @@ import errno
 import logging
 import os
 import re
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +16,6 @@ import tensorflow as tf
 
 from supervisor_core.base.errors import SaveFailedError
 from supervisor_core.base.options import Options
-from supervisor_core.engine import deadline, recorder
-from supervisor_core.engine.step_lock import StepLock
-from supervisor_core.events.events_file import EventsFile
 
 v1 = tf.compat.v1
 CHECKPOINT = v1.SessionLog.CHECKPOINT
@@ -39,64 +35,6 @@ def disk_full() -> Exception:
 def disk_full_in_tensorflow() -> Exception:
     """Return what TensorFlow says of a full disk."""
     return tf.errors.ResourceExhaustedError(None, None, "model.ckpt.data; No space left on device")
-
-
-@pytest.mark.parametrize(("step_secs", "waited"), [(0.1, 10.0), (30.0, 60.0), (3600.0, 200.0)])
-def test_a_snapshot_waits_for_a_step_that_takes_as_long_as_those_before(
-    ours: Any,
-    build_model: Callable[..., Any],
-    logdir: str,
-    monkeypatch: pytest.MonkeyPatch,
-    wait_until: Any,
-    step_secs: float,
-    waited: float,
-) -> None:
-    """Twice as long as the longest of the recent steps, though not without limit."""
-    build_model()
-    supervisor = ours.Supervisor(logdir=logdir, save_model_secs=9999, save_summaries_secs=0)
-    supervisor.prepare_or_wait_for_session()
-    secs, exclusive = [], StepLock.exclusive
-
-    def record(self: Any, timeout_secs: float) -> Any:
-        secs.append(timeout_secs)
-        return exclusive(self, timeout_secs)
-
-    wait_until(lambda: any(item.name == "checkpoint" and item.ticks for item in supervisor.run_status().threads))
-    supervisor.save_checkpoint()
-    monkeypatch.setattr(StepLock, "exclusive", record)
-    supervisor._lifecycle.recorder.progress.run_ended(True, 0.0, step_secs)
-    supervisor.save_checkpoint()
-    supervisor.stop()
-    assert secs[0] == waited
-
-
-def test_checkpoints_go_on_where_the_events_disk_hangs(
-    ours: Any, build_model: Callable[..., Any], logdir: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A disk of the events' own that does not answer costs their records: checkpoints are saved as before, and the
-    session ends, with its final one."""
-    monkeypatch.setattr(recorder, "SYNC_SECS", 0.1)
-    monkeypatch.setattr(deadline, "RECORDS_SECS", 0.1)
-    model = build_model()
-    supervisor = ours.Supervisor(logdir=logdir, save_model_secs=9999, save_summaries_secs=0, stop_grace_secs=0.1)
-    sess = supervisor.prepare_or_wait_for_session()
-    supervisor.save_checkpoint()
-    answers, sync = threading.Event(), EventsFile.sync
-
-    def hang(self: Any) -> None:
-        answers.wait()
-        sync(self)
-
-    monkeypatch.setattr(EventsFile, "sync", hang)
-    try:
-        for _ in range(2):
-            sess.run(model.train_op)
-            assert os.path.exists(supervisor.save_checkpoint() + ".index")
-        sess.run(model.train_op)
-        supervisor.stop()
-        assert v1.train.latest_checkpoint(logdir) == f"{logdir}/model.ckpt-3"
-    finally:
-        answers.set()
 
 
 class FaultySaver(v1.train.Saver):

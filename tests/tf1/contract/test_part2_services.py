@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from supervisor_core.base.options import Options
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.tf1.services import StepCounterService
 
 v1 = tf.compat.v1
 
@@ -126,24 +125,6 @@ def test_a_failed_service_can_be_borne(
     assert (stop.reason, stop.step) == ("completed", 5)
 
 
-def test_a_failed_standard_service_can_be_borne(
-    ours: Any, build_model: Callable[..., Any], logdir: str, wait_until: Any
-) -> None:
-    """The same holds for a standard service: without summaries training goes on."""
-    model = build_model()
-    add_fed_summary(model)
-    supervisor = ours.Supervisor(logdir=logdir, options=Options(service_errors="continue"))
-
-    def failed() -> list[Any]:
-        return [item for item in supervisor.run_status().threads if item.state == "failed"]
-
-    with supervisor.managed_session() as sess:
-        wait_until(failed)
-        assert [item.name for item in failed()] == ["summary"]
-        sess.run(model.train_op)
-        assert not supervisor.should_stop()
-
-
 def test_the_first_steps_per_second_are_true(
     ours: Any, build_model: Callable[..., Any], logdir: str, summaries: Any, wait_until: Any
 ) -> None:
@@ -156,7 +137,7 @@ def test_the_first_steps_per_second_are_true(
 
     with supervisor.managed_session(start_standard_services=False) as sess:
         threads = supervisor.start_standard_services(sess)
-        (counter,) = [thread for thread in threads if isinstance(thread, StepCounterService)]
+        (counter,) = [thread for thread in threads if thread.status().name == "step_counter"]
         wait_until(has_counted)
         sess.run(model.train_op)
         counter.run_loop()

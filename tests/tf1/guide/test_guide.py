@@ -179,23 +179,3 @@ def test_writing_summaries(
 
     assert read_summaries("additional") == [(4, 3.0)]
     assert len(read_events(logdir)) == 1
-
-
-def test_a_custom_saver_every_30_seconds(logdir: str, read_telemetry: Any) -> None:
-    """Only what the custom saver names is saved, on the interval given, under the name given."""
-    weights, _, my_train_op = my_model()
-    v1.get_variable("too_large_to_save", initializer=0.0)
-    my_saver = v1.train.Saver([weights])
-
-    sv = supervisor_core.Supervisor(
-        logdir=logdir, saver=my_saver, save_model_secs=30, checkpoint_basename="weights.ckpt"
-    )
-    assert sv.saver is my_saver
-    with sv.managed_session() as sess:
-        sess.run(my_train_op)
-
-    newest = v1.train.latest_checkpoint(logdir)
-    assert newest == os.path.join(logdir, "weights.ckpt-1")
-    assert [name for name, _ in tf.train.list_variables(newest)] == ["weights"]
-    [session] = [record for record in read_telemetry(logdir) if record.kind == "session"]
-    assert ("checkpoint", 30) in [(service.name, service.interval_secs) for service in session.services]

@@ -101,19 +101,6 @@ def test_run_options_are_merged(open_session: Any, recorder: Any) -> None:
     assert [watch.node_name for watch in merged.debug_options.debug_tensor_watch_opts] == ["a", "b"]
 
 
-def test_run_metadata_is_filled_for_whoever_wants_it(open_session: Any, recorder: Any) -> None:
-    """A trace that one hook asks for is seen by all hooks, and by the caller in its own metadata."""
-    tracer = recorder(request=RunArgs(None, options=v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)))
-    other = recorder()
-    two = tf.constant(2) * 3
-    own = v1.RunMetadata()
-    with open_session(tracer, other) as sess:
-        sess.run(two, run_metadata=own)
-        assert own.step_stats.dev_stats and other.values.run_metadata is own
-        sess.run(two)
-        assert other.values.run_metadata.step_stats.dev_stats
-
-
 def test_a_hook_that_requests_a_stop_ends_the_loop(open_session: Any, recorder: Any) -> None:
     """All hooks get the call; then should_stop() is true, and another call is refused."""
     hook, later = recorder(act={"after_run": lambda context, values: context.request_stop()}), recorder()

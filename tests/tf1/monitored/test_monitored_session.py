@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import supervisor_core
-from supervisor_core.tf1.cluster import wait
 
 v1 = tf.compat.v1
 
@@ -48,17 +46,6 @@ def test_run_step_fn_runs_with_and_without_hooks(train: Any, recorder: Any) -> N
         assert sess.run_step_fn(step_fn) == 20
     assert seen == [2, 0]
     assert [phase for _, phase in hook.notes].count("before_run") == 1
-
-
-def test_run_step_fn_may_stop_the_loop(train: Any, recorder: Any) -> None:
-    """request_stop() of the step's context leaves the block, which is a clean end."""
-    hook = recorder()
-    rounds = []
-    with train.MonitoredSession(hooks=[hook]) as sess:
-        while not sess.should_stop():
-            rounds.append(1)
-            sess.run_step_fn(lambda step_context: step_context.request_stop())
-    assert (len(rounds), hook.notes[-1]) == (1, ("hook", "end"))
 
 
 class Stepper:
@@ -128,22 +115,6 @@ def test_a_singular_session_raises_a_threads_error_at_once(train: Any, recorder:
         pytest.fail("it did not raise")
 
 
-def test_queue_runners_are_started_and_joined(train: Any, recorder: Any, begun_threads: Any) -> None:
-    """A queue's examples come, its end is the end of the loop, and no thread is left."""
-    queue = v1.FIFOQueue(4, [tf.int32], shapes=[[]])
-    count = v1.train.limit_epochs(tf.constant(7), num_epochs=3)
-    v1.train.add_queue_runner(v1.train.QueueRunner(queue, [queue.enqueue(count)]))
-    example = queue.dequeue()
-    hook = recorder()
-    got = []
-    with train.MonitoredSession(hooks=[hook]) as sess:
-        while not sess.should_stop():
-            got.append(int(sess.run(example)))
-    assert got == [7, 7, 7]
-    assert hook.notes[-1] == ("hook", "end")
-    assert begun_threads("") == []
-
-
 def test_a_scaffold_initialises(train: Any, build_model: Any) -> None:
     """init_op with its feeds, then init_fn(scaffold, session), then local_init_op with its feeds."""
     x, y = v1.placeholder(tf.float32, []), v1.placeholder(tf.float32, [])
@@ -179,35 +150,3 @@ def test_any_session_creator_will_do(whose: str, build_model: Any, logdir: str) 
             sess.run(model.train_op)
         assert sess.run_status().steps == 3
     assert v1.train.latest_checkpoint(logdir) == f"{logdir}/model.ckpt-3"
-
-
-def test_a_worker_waits_for_the_chiefs_init_fn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The chief's variables are initialised, and its init_fn is still at work: the worker is not ready."""
-    monkeypatch.setattr(wait, "LEAST_SECS", 60.0)  # for its one look, which tells why
-    server = v1.train.Server.create_local_server()
-    in_init_fn, go_on = threading.Event(), threading.Event()
-
-    def init_fn(scaffold: Any, session: Any) -> None:
-        in_init_fn.set()
-        assert go_on.wait(60)
-
-    def chief() -> None:
-        with tf.Graph().as_default(), tf.device("/cpu:0"):
-            v1.get_variable("weight", initializer=1.0)
-            scaffold = v1.train.Scaffold(init_fn=init_fn)
-            supervisor_core.ChiefSessionCreator(scaffold, server.target).create_session().close()
-
-    def worker(max_wait_secs: float) -> Any:
-        with tf.Graph().as_default(), tf.device("/cpu:0"):
-            v1.get_variable("weight", initializer=1.0)
-            creator = supervisor_core.WorkerSessionCreator(master=server.target, max_wait_secs=max_wait_secs)
-            return creator.create_session()
-
-    thread = threading.Thread(target=chief)
-    thread.start()
-    assert in_init_fn.wait(60)
-    with pytest.raises(tf.errors.DeadlineExceededError, match="init_fn"):
-        worker(0)
-    go_on.set()
-    thread.join()
-    worker(60).close()

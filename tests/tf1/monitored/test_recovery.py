@@ -99,21 +99,6 @@ def report(coord: Any) -> None:
         coord.request_stop(error)
 
 
-def test_a_step_function_is_called_again(training: Any, build_model: Any) -> None:
-    """With the new session."""
-    model = build_model()
-    hook = Losing("before_run", (1,))
-    sessions = []
-
-    def step_fn(step_context: Any) -> Any:
-        sessions.append(step_context.session)
-        return step_context.run_with_hooks(model.global_step)
-
-    with training(hook) as sess:
-        assert sess.run_step_fn(step_fn) == 0
-    assert len(sessions) == 2
-
-
 def test_losses_in_a_row_are_bounded(logdir: str, build_model: Any, read_telemetry: Any) -> None:
     """After `Options.max_recoveries` the error itself is raised; a run in between starts the count afresh."""
     model = build_model()
@@ -128,25 +113,6 @@ def test_losses_in_a_row_are_bounded(logdir: str, build_model: Any, read_telemet
     assert hook.count == 7
     [stop] = [record for record in read_telemetry(logdir) if record.kind == "stop"]
     assert stop.reason == "error" and "a process is gone" in stop.error
-
-
-def test_a_stop_ends_the_wait(logdir: str, build_model: Any) -> None:
-    """Whoever requests a stop while the next session is waited for gets the error, at once."""
-    model = build_model()
-    options = supervisor_core.Options(retry_initial_secs=3600.0, retry_max_secs=3600.0)
-    hook = Losing("before_run", (1,))
-    with (
-        pytest.raises(tf.errors.UnavailableError),
-        supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir, hooks=[hook], options=options) as sess,
-    ):
-        renew = sess._runtime.new_coordinator
-
-        def renewed() -> None:
-            renew()
-            sess._runtime.coord.request_stop()
-
-        sess._runtime.new_coordinator = renewed
-        sess.run(model.train_op)
 
 
 def test_a_recovery_is_a_restart_within_the_session(

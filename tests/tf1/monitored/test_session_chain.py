@@ -70,32 +70,3 @@ def test_the_coordinator_is_where_it_was(train: Any, build_model: Any) -> None:
             coord.request_stop(error)
         assert sess.should_stop()
     assert sess._coordinated_creator.coord is None and sess._coordinated_creator.tf_sess is None
-
-
-def test_the_chain_holds_over_a_recovery(train: Any, build_model: Any, recorder: Any) -> None:
-    """What was taken from it before goes on in the session that took the place of the lost one."""
-    model, losing = build_model(), recorder()
-    options = {} if train is v1.train else {"options": supervisor_core.Options(retry_initial_secs=0.001)}
-    with train.MonitoredSession(hooks=[losing], **options) as sess:
-        first, link = unwrapped(sess), sess._sess
-
-        def lose(context: Any) -> None:
-            losing.act.clear()
-            raise tf.errors.AbortedError(None, None, "")
-
-        losing.act["before_run"] = lose
-        assert sess.run(model.global_step) == 0
-        assert unwrapped(sess) is not first
-        assert link.run(model.global_step) == 0 and unwrapped(link) is unwrapped(sess)
-
-
-def test_a_step_function_gets_what_tf_sess_returns(train: Any, build_model: Any) -> None:
-    """As in the original, where tests and programs replace it."""
-    model = build_model()
-    with train.MonitoredSession() as sess:
-        other = object()
-        assert sess.run_step_fn(lambda step_context: step_context.session) is sess._tf_sess()
-        inner, sess._tf_sess = sess._tf_sess, lambda: other
-        assert sess.run_step_fn(lambda step_context: step_context.session) is other
-        sess._tf_sess = inner
-        sess.run(model.train_op)

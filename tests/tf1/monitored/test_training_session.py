@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,6 @@ import tensorflow as tf
 
 import supervisor_core
 from supervisor_core.base.errors import LogdirInUseError
-from supervisor_core.checkpoint.staging import StagedCheckpoint
-from supervisor_core.tf1.monitored import checkpoint_hook
 
 v1 = tf.compat.v1
 START, STOP, CHECKPOINT = v1.SessionLog.START, v1.SessionLog.STOP, v1.SessionLog.CHECKPOINT
@@ -96,29 +93,6 @@ def test_one_events_file_has_the_whole_session(
     [stop] = records(read_telemetry, logdir, "stop")
     assert (stop.reason, stop.step, stop.steps, stop.final_checkpoint_step) == ("completed", 25, 25, 25)
     assert os.path.exists(f"{logdir}/graph.pbtxt") and os.path.exists(f"{logdir}/model.ckpt-25.meta")
-
-
-def test_nothing_but_the_facades_name_differs_from_a_supervisors_run(
-    run_steps: Any, build_model: Any, tmp_path: Path, read_telemetry: Any
-) -> None:
-    """The same kinds of records with the same fields, and the same outcome, whichever facade wrote them."""
-    run_steps(9, checkpoint_dir=str(tmp_path / "monitored"))
-    with tf.Graph().as_default():
-        model = build_model()
-        supervisor = supervisor_core.Supervisor(logdir=str(tmp_path / "supervised"), save_summaries_secs=0)
-        with supervisor.managed_session() as sess:
-            for _ in range(9):
-                sess.run(model.train_op)
-    found = []
-    for name in ("monitored", "supervised"):
-        [session] = records(read_telemetry, str(tmp_path / name), "session")
-        [stop] = records(read_telemetry, str(tmp_path / name), "stop")
-        final = records(read_telemetry, str(tmp_path / name), "checkpoint")[-1]
-        found.append((session.facade, [service.name for service in session.services], session.attempt,
-                      session.checkpoint_interval_secs, stop.reason, stop.step, stop.steps, final.step,
-                      final.consistent, final.verified))  # fmt: skip
-    assert [each[0] for each in found] == ["MonitoredTrainingSession", "Supervisor"]
-    assert found[0][1:] == found[1][1:]
 
 
 def test_a_second_monitored_chief_is_refused(run_steps: Any, logdir: str) -> None:
@@ -246,19 +220,6 @@ def test_a_worker_writes_nothing(build_model: Any, logdir: str, recorder: Any) -
         assert list(Path(logdir).glob("*tfevents*")) == before
 
 
-def test_metrics_are_those_of_a_supervisor(run_steps: Any, tmp_path: Path) -> None:
-    """The run's name, by the last two parts of its path, its step and its facade, as a scrape shows them."""
-
-    def body(sess: Any, model: Any) -> None:
-        status = sess.run_status()
-        assert (status.run, status.phase, status.active) == (f"{tmp_path.name}/run", "training", True)
-        assert status.session.facade == "MonitoredTrainingSession"
-        assert status.steps == 6
-        assert sess.save_checkpoint().endswith("model.ckpt-6")
-
-    run_steps(6, body)
-
-
 def test_everybody_who_asks_for_the_logdirs_writer_gets_the_one(run_steps: Any, logdir: str, read_events: Any) -> None:
     """TensorFlow's own hooks and `FileWriterCache` write to the run's events file; then the cache is as before."""
     cache: Callable[[str], Any] = v1.summary.FileWriterCache.get
@@ -272,36 +233,3 @@ def test_everybody_who_asks_for_the_logdirs_writer_gets_the_one(run_steps: Any, 
     assert [event.step for event in events if event.session_log.status == START] == [0, 77]
     assert "global_step/sec" in [value.tag for event in events for value in event.summary.value]
     assert logdir not in v1.summary.FileWriterCache._cache
-
-
-def test_two_hooks_that_save_to_one_place(
-    build_model: Any, logdir: str, saved_steps: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The session's own hook and one of the program's, with one saver, beside training: one saves at a time, and what
-    is kept is what the saver says."""
-    monkeypatch.setattr(checkpoint_hook, "SMALL_BYTES", 0)  # so that no save keeps training waiting
-    inside, overlapped = threading.Lock(), []
-    publish = StagedCheckpoint.publish
-
-    def noted(self: Any, *arguments: Any) -> str:
-        overlapped.append(not inside.acquire(blocking=False))
-        try:
-            return publish(self, *arguments)
-        finally:
-            if not overlapped[-1]:
-                inside.release()
-
-    monkeypatch.setattr(StagedCheckpoint, "publish", noted)
-    model = build_model()
-    scaffold = v1.train.Scaffold(saver=v1.train.Saver(max_to_keep=3))
-    hook = supervisor_core.CheckpointSaverHook(logdir, save_steps=2, scaffold=scaffold)
-    with supervisor_core.MonitoredTrainingSession(
-        checkpoint_dir=logdir, save_checkpoint_steps=3, scaffold=scaffold, hooks=[hook]
-    ) as sess:
-        for _ in range(40):
-            sess.run(model.train_op)
-    assert len(overlapped) > 3 and not any(overlapped)
-    indexes = {name for name in os.listdir(logdir) if name.startswith("model.ckpt") and ".index" in name}
-    assert indexes == {f"model.ckpt-{step}.index" for step in saved_steps(logdir)}
-    assert len(indexes) == 3 and saved_steps(logdir)[-1] == 40
-    assert not [name for name in os.listdir(logdir) if "_temp_" in name or ".damaged" in name]

@@ -66,13 +66,6 @@ def test_only_what_the_strategy_allows_is_written(
     assert files(logdir) == expected
 
 
-def test_a_checkpoint_without_summaries(logdir: str) -> None:
-    """Checkpoints are wanted, summaries are not: the original writes neither then."""
-    arguments = {"save_summaries_steps": None, "save_summaries_secs": None, "log_step_count_steps": None}
-    train_in(supervisor_core, _WorkerContext(Strategy(), None, None, None), logdir, **arguments)
-    assert "checkpoints" in files(logdir)
-
-
 def test_every_worker_of_a_collective_strategy_writes(train: Any, logdir: str) -> None:
     """Otherwise those that save would wait forever: a worker that may not has its own directory."""
     context = _WorkerContext(MultiWorkerMirroredStrategy(False, False), None, "worker", 1)
@@ -115,12 +108,3 @@ def test_a_worker_that_does_not_initialise_waits_for_the_model(train: Any, logdi
             with context, train.MonitoredTrainingSession(checkpoint_dir=logdir, config=own, **hooks) as sess:
                 assert sess.run(same.global_step) == 1
     assert files(logdir) == set()
-
-
-def test_a_session_without_a_creator_asks_the_strategy(train: Any, build_model: Any) -> None:
-    """``MonitoredSession()`` in a worker context connects to its master."""
-    server = v1.train.Server.create_local_server()
-    spec = v1.train.ClusterSpec({"worker": [server.target.removeprefix("grpc://")]})
-    build_model()
-    with _WorkerContext(Strategy(), spec, "worker", 0), train.MonitoredSession() as sess:
-        assert sess._tf_sess().sess_str == server.target.encode()
