@@ -4,34 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 from supervisor_core.base.errors import LogdirInUseError, RanksError
 from supervisor_core.engine.loop_exit import LoopExit, loop_exit
-from supervisor_core.engine.timeouts import stop_timeout
-from supervisor_core.torch.accelerated import position_of, refuse_prepared, unprepared
 from supervisor_core.torch.loop_frame import ENUMERATED, LoopFrame, asking, is_enumerated
 from supervisor_core.torch.optimizer_steps import OptimizerSteps, UnsavedOptimizers
-from supervisor_core.torch.position import (
-    EMPTY,
-    ONCE,
-    CycledLoader,
-    LoaderPosition,
-    RangePosition,
-    batches_of,
-    loader_facts,
-)
+from supervisor_core.torch.position import EMPTY, LoaderPosition, RangePosition, batches_of, loader_facts
 from supervisor_core.torch.ranks import TorchRanks, present_ranks
-from supervisor_core.torch.tensors import random_sources
-from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training import random_state
 from supervisor_core.training.in_loop import InLoop, end_of_epoch, last_of_epoch
 from supervisor_core.training.position import Accumulated
 from supervisor_core.training.run import Run
-from supervisor_core.training.state import DATA
 from supervisor_core.training.step_loop import finished, refuse_again
 
 LEFT = "It was saved in the middle of a batch: random numbers that the batch had drawn are drawn again."
@@ -72,7 +59,7 @@ class SupervisedLoop(InLoop):
     ) -> None:
         self.run = run
         self._parts = parts
-        self._loader, self._others = loader, list[tuple[CycledLoader, Any]]()
+        self._loader = loader
         self._position = position
         self._limits = limits
         self._ranks = ranks
@@ -84,7 +71,7 @@ class SupervisedLoop(InLoop):
         self._unsaved = UnsavedOptimizers((*parts, *run.state.objects.values()))
         self._error: BaseException | None = None
         self._generator: Generator[Any, None, None] | None = None
-        self._was_left = self._is_entered = self._is_begun = self._has_begun = self._has_batches = False
+        self._was_left = self._is_entered = self._is_begun = self._has_batches = False
         self._is_enumerated = False
         self._pass: EpochPass | None = None
         self._has_ended = False
@@ -99,15 +86,11 @@ class SupervisedLoop(InLoop):
         is_whole = self._pass is not None and self._position.batch in (0, self._end)
         of_frame += (ENUMERATED,) if self._is_enumerated and not is_whole else ()
         left = (() if self._pass is None else self._pass.limits) or ((LEFT,) if self._was_left else ())
-        of_others = (text for other, _ in self._others for text in other.limits)
-        return (*left, *self._accumulated.limits, *self._steps.limits, *of_others, *of_frame, *self._unsaved.limits)
+        return (*left, *self._accumulated.limits, *self._steps.limits, *of_frame, *self._unsaved.limits)
 
     def _loader_facts(self) -> dict[str, str]:
-        """What of the loaders has to be the same for an exact resume; a range of steps may become longer."""
-        facts = {} if self._counts_steps else loader_facts(self._loader)
-        for other, loader in self._others:
-            facts.update({f"{name} of {other.name}": value for name, value in loader_facts(loader).items()})
-        return facts
+        """What of the loader has to be the same for an exact resume; a range of steps may become longer."""
+        return {} if self._counts_steps else loader_facts(self._loader)
 
     @property
     def epoch(self) -> int:
@@ -135,35 +118,6 @@ class SupervisedLoop(InLoop):
 
             self._writer = summary_writer(self.run)
         return self._writer
-
-    def also(self, loader: Iterable[Any]) -> CycledLoader:
-        """Return an iterator over another loader's batches, for the loop's body: it begins again at the loader's end.
-        Its position is saved, and restored when the loop begins. Call it before the loop.
-
-        Args:
-            loader: a ``DataLoader``, or any iterable with the same batches each time.
-
-        Raises:
-            RuntimeError: if the loop has begun.
-            ValueError: if the loader is an iterator.
-
-        Example:
-            loop = supervised(loader, "/runs/mnist", epochs=3, model=model, optimizer=optimizer)
-            unlabeled = loop.also(unlabeled_loader)
-            for inputs, labels in loop:
-                extra = next(unlabeled)
-        """
-        if self._is_begun:
-            raise RuntimeError("also() was called after the loop had begun: call it before, so that it is restored.")
-        if isinstance(loader, Iterator):
-            raise ValueError(f"also() was given a {type(loader).__name__}. {ONCE}")
-        refuse_prepared(loader)
-        outlive_signals(unprepared(loader), stop_timeout(self.run.options))
-        position = position_of(loader, random_sources, ranks=1 if self._ranks is None else self._ranks.size)
-        other = CycledLoader(f"{DATA}.{len(self._others) + 1}", position, lambda: self._has_begun)
-        self.run.state.add(other.name, other)
-        self._others.append((other, loader))
-        return other
 
     def log(self, tag: str | Mapping[str, Any], value: Any = None) -> None:
         """Write scalars of the present step; see `supervisor_core.Run.log`."""
@@ -309,7 +263,6 @@ class SupervisedLoop(InLoop):
             )
         try:
             self.run.__enter__()
-            self._has_begun = True
             self._refuse_again()
             self.run.goal.limit(self._limits, self.run.global_step)
         except LogdirInUseError as error:
@@ -332,9 +285,7 @@ class SupervisedLoop(InLoop):
         self.run.save_point.is_in_step = False
 
     def _look(self) -> LoopFrame:
-        positions = (self._position, *(other for other, _ in self._others))
-        generators = (generator for position in positions for generator in position.generators())
-        captured = (*self._parts, *self.run.state.objects.values(), *generators)
+        captured = (*self._parts, *self.run.state.objects.values(), *self._position.generators())
         self._frame = LoopFrame(_asking(), captured, is_range=self._counts_steps, given=self._given)
         self._unsaved.start(self._frame)
         return self._frame

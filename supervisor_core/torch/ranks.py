@@ -10,12 +10,11 @@ import atexit
 import gc
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, ClassVar
 
-import torch
 import torch.distributed as dist
 
 from supervisor_core.base.errors import RanksError
@@ -46,8 +45,6 @@ class TorchRanks(Ranks):
         TorchRanks._earlier, TorchRanks._last = [self._group, self._leaving], self
         atexit.unregister(_leave)
         atexit.register(_leave, os.getpid())
-        if self.is_chief and (warning := stale_store(os.environ, torch.__version__)) is not None:
-            _LOG.warning("%s", warning)
 
     def close(self) -> None:
         """See `Ranks.close`."""
@@ -104,25 +101,6 @@ class TorchRanks(Ranks):
             self._failure = RanksError(f"{otherwise}: {error}")
             self.close()
             raise self._failure from error.with_traceback(None)  # whose frames would keep the connections open
-
-
-def stale_store(environment: Mapping[str, str], version: str) -> str | None:
-    """Return a warning where torchrun restarts its ranks with the store of the ranks before: from PyTorch 2.5 on they
-    find those ranks' addresses in it, and most restarts fail, or hang, in ``init_process_group``; None elsewhere.
-
-    Args:
-        environment: the process's.
-        version: PyTorch's.
-    """
-    restarts = environment.get("TORCHELASTIC_MAX_RESTARTS", "0")
-    is_new = tuple(int(part) for part in version.split(".")[:2]) >= (2, 5)
-    if restarts == "0" or environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or not is_new:
-        return None
-    return (
-        f"torchrun has --max-restarts={restarts}, and restarts its ranks with the store of the ranks before: the "
-        "restart may fail or hang in init_process_group(). Set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 and give torchrun "
-        "--rdzv-backend=c10d or --standalone; or use --max-restarts=0 inside tb-supervisor run."
-    )
 
 
 def present_ranks() -> TorchRanks | None:
