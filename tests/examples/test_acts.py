@@ -12,7 +12,6 @@ from examples.demo.acts import Play
 from examples.demo.metrics import Reading
 from examples.demo.story import Story
 from supervisor_core.cli import main
-from tests.cases import each
 
 
 @dataclass
@@ -74,31 +73,3 @@ def test_a_training_that_does_nothing_is_given_up(tmp_path: Path) -> None:
     story, _ = perform([sys.executable, "-c", "__import__('threading').Event().wait()"], tmp_path, patience_secs=0.0)
     assert story.broken_off is not None
     assert story.broken_off.startswith("no progress for 0 s before it was ready.")
-
-
-def test_a_training_that_finishes_too_early_is_said(tmp_path: Path) -> None:
-    """What it said of itself before it ended is part of the story, and the remedy is named."""
-    source = 'print(\'{"start_step": 0, "end_step": 100, "test_accuracy": 0.5}\')'
-    story, _ = perform([sys.executable, "-c", source], tmp_path)
-    seen = story.session(1)
-    assert (seen.start_step, seen.end_step, seen.test_accuracy, seen.exit_status) == (0, 100, 0.5, 0)
-    assert story.broken_off is not None
-    assert story.broken_off.endswith("--steps 400")
-
-
-@each("name", ["no-such-program", "."])
-def test_a_command_that_cannot_be_run_is_said(tmp_path: Path, name: str) -> None:
-    """It is a story broken off, not a traceback."""
-    story, _ = perform([str(tmp_path / name)], tmp_path)
-    assert story.broken_off is not None
-    assert story.broken_off.startswith("the training could not be started: ")
-
-
-def test_damaged_checkpoints_are_said(tmp_path: Path) -> None:
-    """When no checkpoint of a run can be read, a note says so, and no checkpoint counts as seen."""
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
-    (tmp_path / "run" / "model.ckpt-7.index").write_bytes(b"torn")
-    story, shown = perform([sys.executable, "-c", ""], tmp_path)
-    assert story.session(1).newest_checkpoint is None
-    assert any(note.startswith("its checkpoints cannot be read: ") for note in shown.notes)

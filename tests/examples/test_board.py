@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.demo.board import serve_board, tab_of
+from examples.demo.board import serve_board
 
 
 def test_tensorboard_answers_until_it_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,9 +28,3 @@ def test_tensorboard_answers_until_it_is_interrupted(tmp_path: Path, monkeypatch
     assert str(tmp_path) in answer
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(url, timeout=60.0)
-
-
-def test_the_tab_opens_with_the_run() -> None:
-    """The address leads to the Supervisor tab, the run chosen, whatever its name."""
-    assert tab_of("http://127.0.0.1:6006/", "digits") == "http://127.0.0.1:6006/#supervisor&p.supervisor.s=run%3Ddigits"
-    assert tab_of("http://127.0.0.1:6006/", "a b").endswith("run%3Da%2520b")

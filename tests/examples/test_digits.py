@@ -32,20 +32,6 @@ def test_each_epoch_sees_every_image_once(digits: ModuleType) -> None:
     assert list(digits.batch_of(0, 4, 30, seed=1)) != list(digits.batch_of(0, 4, 30, seed=2))
 
 
-def test_a_resumed_run_goes_on_in_the_middle_of_the_epoch(digits: ModuleType) -> None:
-    """Which images a step sees depends on the step alone, not on the steps done before it."""
-    assert list(digits.batch_of(10, 4, 30, seed=1)) == list(digits.batch_of(10, 4, 30, seed=1))
-
-
-def test_test_images_are_never_trained_on(digits: ModuleType) -> None:
-    """The data are split in two, 1,500 and 297 images, the same way each time."""
-    train, test = digits.load_data()
-    assert (train.images.shape, test.images.shape) == ((1500, 8, 8, 1), (297, 8, 8, 1))
-    assert (train.images.min(), train.images.max(), len(set(test.labels))) == (0.0, 1.0, 10)
-    again, _ = digits.load_data()
-    assert (again.labels == train.labels).all()
-
-
 def test_it_runs_under_the_original_too(digits: ModuleType, tmp_path: Path, fork_server: ForkServer) -> None:
     """Without the import and ``options=`` it is a program for ``tf.train.Supervisor``, and runs as one."""
     text = SOURCE.read_text()

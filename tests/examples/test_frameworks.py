@@ -12,9 +12,6 @@ import pytest
 from examples.demo.acts import is_provable
 from examples.demo.frameworks import FRAMEWORKS, SAVE_SECS
 from examples.demo.metrics import Reading
-from examples.demo.recorded import Recorded
-from supervisor_core.events import EventsWriter, SessionRecord, StopRecord
-from supervisor_core.events.telemetry import summary_bytes
 from tests.cases import each
 
 ROOT = Path(__file__).parents[2]
@@ -49,27 +46,6 @@ def test_the_examples_take_what_the_demo_gives(name: str) -> None:
     for option in ("--logdir", "--epochs", "--save-secs"):
         assert f'"{option}"' in source
     assert 'logging.getLogger("supervisor_core").setLevel(logging.INFO)' in source
-
-
-def test_a_session_is_read_while_it_writes(tmp_path: Path) -> None:
-    """Its own file only: where it started, its losses by step, its accuracy, and where it ended."""
-    EventsWriter(str(tmp_path)).close()
-    recorded = Recorded(tmp_path, FRAMEWORKS["torch"])
-    assert recorded.read() == {}
-    writer = EventsWriter(str(tmp_path))
-    started = SessionRecord(
-        session="s", attempt=2, host="h", pid=1, facade="supervised", started_at=1.0, restored_step=41
-    )
-    writer.summary(summary_bytes(started), 41)
-    writer.scalar("loss", 0.5, 59)
-    writer.scalar("accuracy", 0.75, 59)
-    writer.flush()
-    assert recorded.read() == {"start_step": 41, "steps_per_epoch": 30, "test_accuracy": 0.75}
-    writer.scalar("loss", 0.25, 89)
-    writer.summary(summary_bytes(StopRecord(session="s", reason="completed", step=90)), 90)
-    writer.close()
-    assert recorded.read()["end_step"] == 90
-    assert recorded.losses == {59: 0.5, 89: 0.25}
 
 
 @each(
@@ -128,13 +104,3 @@ def test_what_a_framework_needs_is_installed_once(tmp_path: Path, monkeypatch: p
     (tmp_path / "broken").touch()
     with pytest.raises(SystemExit, match="Transformers could not be installed"):
         script.install(FRAMEWORKS["transformers"], tmp_path)
-
-
-def test_a_python_that_is_too_old_is_replaced_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is fetched."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    script: Any = import_module("demo_framework")
-    monkeypatch.setattr(script.sys, "version_info", (3, 10, 4))
-    monkeypatch.setattr(script, "find_python", lambda version: None)
-    with pytest.raises(SystemExit, match=r"JAX needs Python 3.11 or newer \(make PYTHON="):
-        script.install(FRAMEWORKS["jax"], tmp_path)

@@ -143,25 +143,6 @@ def test_the_exporter_runs_in_it(image: Image, tmp_path: Path) -> None:
     assert printed.endswith("stopped\n")
 
 
-def test_tensorboard_runs_in_it_with_the_tab(image: Image, tmp_path: Path) -> None:
-    """TensorBoard lists the tab as one that has something to show, and serves its script."""
-    write_a_run(tmp_path)
-    ask = (
-        "import json; from urllib.request import urlopen as get; at = 'http://127.0.0.1:6006/data/plugin'; "
-        "there = json.load(get(at + 's_listing'))['supervisor']['enabled']; script = get(at + '/supervisor/index.js'); "
-        "print(there and script.status); raise SystemExit(not there)"  # it finds the run after it has begun to serve
-    )
-    printed = image.run(
-        f"""
-        tensorboard --logdir=/runs --host=0.0.0.0 --port=6006 & tensorboard=$!
-        until {quoted(["python3", "-c", ask])} 2>/dev/null; do kill -0 $tensorboard || exit 1; done
-        kill $tensorboard
-        """,
-        tmp_path,
-    )
-    assert "\n200\n" in printed
-
-
 def test_only_the_wheel_and_the_lock_are_sent_to_be_built(image: Image, tmp_path: Path) -> None:
     """Of a clone with everything in it, the context has what the image is made of."""
     for name in ("dist/a.whl", "dist/a.tar.gz", "locks/image.txt", "locks/dev.txt", ".git/config", "docs/index.md"):

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from unittest.mock import ANY
 
-from examples.demo.metrics import Reading, is_ready, scrape
+from examples.demo.metrics import is_ready, scrape
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.status import CheckpointStatus, RunStatus
-from tests.cases import each
 
 
 @dataclass
@@ -37,13 +35,6 @@ def test_a_reading_is_what_the_trainer_serves() -> None:
     assert reading.checkpoint_age_secs is not None
 
 
-def test_what_is_not_known_yet_is_none() -> None:
-    """A run that is starting has a phase and nothing else."""
-    training = Training()
-    with MetricsServer(RunCollector(lambda: [training.status]), ":0") as server:
-        assert scrape(server.url or "") == Reading(phase="starting", page=ANY)
-
-
 def test_readiness_is_asked_for() -> None:
     """``/-/ready`` answers whether the run is training."""
     training = Training()
@@ -51,12 +42,3 @@ def test_readiness_is_asked_for() -> None:
         assert not is_ready(server.url or "")
         training.ready = True
         assert is_ready(server.url or "")
-
-
-@each("ask", [scrape, is_ready])
-def test_a_missing_trainer_is_no_error(ask: object) -> None:
-    """A trainer that is not there yet, or has gone, gives no reading."""
-    with MetricsServer(RunCollector(lambda: []), ":0") as server:
-        url = server.url or ""
-    assert callable(ask)
-    assert not ask(url)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from io import StringIO
 from pathlib import Path
 
@@ -8,31 +7,7 @@ import pytest
 from rich.console import Console
 
 from examples.demo.story import Story, checks
-from examples.demo.summary import command, show_checks, show_figures, show_report
-
-
-def bin_with(directory: Path, *names: str) -> Path:
-    """A directory of commands, with an interpreter beside them."""
-    (directory / "bin").mkdir(parents=True)
-    for name in ("python", *names):
-        (directory / "bin" / name).touch(mode=0o755)
-    return directory / "bin"
-
-
-def test_what_to_type_next_works_as_printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, story: Story) -> None:
-    """A command that the shell would not find is printed with its path, from where the demo was started."""
-    own = bin_with(tmp_path / ".venv", "tensorboard", "tb-supervisor")
-    monkeypatch.setattr(sys, "executable", str(own / "python"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", str(bin_with(tmp_path / "other", "tensorboard")))
-    assert (command("tensorboard"), command("tb-supervisor")) == (".venv/bin/tensorboard", ".venv/bin/tb-supervisor")
-    text = StringIO()
-    show_figures(Console(file=text, width=120), story, Path("my logs"), Path("my logs/digits"))
-    assert "  .venv/bin/tb-supervisor verify 'my logs/digits'" in text.getvalue().splitlines()
-    monkeypatch.chdir(tmp_path / "other")
-    assert command("tb-supervisor") == str(own / "tb-supervisor")
-    monkeypatch.setenv("PATH", str(own))
-    assert command("tb-supervisor") == "tb-supervisor"
+from examples.demo.summary import show_checks, show_figures
 
 
 def test_the_figures_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
@@ -67,22 +42,3 @@ def test_the_checks_show_their_numbers(story: Story) -> None:
     assert "NO" in line
     assert "status 1, step 2500 of 2500, on disk 2500" in line
     assert text.getvalue().count("│ yes ") == 11
-
-
-def test_an_unfinished_run_shows_what_is_unknown() -> None:
-    """Figures that were never seen are unknown, not 0, and nothing is offered to look at that is not there."""
-    text = StringIO()
-    show_figures(Console(file=text, width=120), Story(steps=1), Path("logs"), Path("logs/digits"))
-    assert text.getvalue().count("unknown") == 3
-    assert "tensorboard" not in text.getvalue()
-
-
-def test_the_page_is_named_or_why_there_is_none() -> None:
-    """Its path is a line that can be pasted."""
-    text = StringIO()
-    console = Console(file=text, width=40)
-    show_report(console, Path("build/demo/report.html"), None)
-    show_report(console, Path("build/demo/report.html"), "Error: The tab was left out.")
-    lines = text.getvalue().splitlines()
-    assert "The run as a page, for any browser: build/demo/report.html" in lines
-    assert "The run has no page. Error: The tab was left out." in lines

@@ -43,17 +43,6 @@ def test_the_metrics_address_is_taken_from_the_log(start: Start) -> None:
     assert "4711" in trainer.last_words()
 
 
-def test_the_exit_status_is_the_signals(start: Start) -> None:
-    """-9 after `kill`, -15 after `terminate`, None as long as it runs."""
-    killed = start("input_never = __import__('threading').Event().wait()")
-    assert killed.wait(0.0) is None
-    killed.kill()
-    assert killed.wait(60.0) == -signal.SIGKILL
-    stopped = start("__import__('threading').Event().wait()")
-    stopped.terminate()
-    assert stopped.wait(60.0) == -signal.SIGTERM
-
-
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     """After the block the process and what it started are gone, whatever they would have liked."""
     os.mkfifo(tmp_path / "alive")
@@ -72,23 +61,3 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     os.set_blocking(alive, True)
     assert os.read(alive, 1) == b""  # the end comes when the last process that holds it is gone
     os.close(alive)
-
-
-def test_a_process_is_reaped_though_popen_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Ctrl-C between two bytecodes of `Popen.wait` leaves its lock taken; the process is gone after the block."""
-    monkeypatch.setattr("examples.demo.trainer.REAP_SECS", 0.0)
-    command = [sys.executable, "-c", "__import__('threading').Event().wait()"]
-    with Trainer(command, tmp_path / "out.txt", tmp_path) as trainer:
-        lock = vars(trainer._process)["_waitpid_lock"]
-        assert lock.acquire(timeout=60)
-    with pytest.raises(ProcessLookupError):
-        os.kill(trainer.pid, 0)
-    lock.release()
-    assert trainer.wait(60.0) is not None  # Popen learns that the process is gone, and warns of no leak
-
-
-def test_tensorflow_is_kept_quiet_and_off_the_gpu(start: Start) -> None:
-    """The environment of the process turns off TensorFlow's minor log lines, and the GPU."""
-    trainer = start("import json, os; print(json.dumps(dict(os.environ)))")
-    assert trainer.wait(60.0) == 0
-    assert (trainer.said["TF_CPP_MIN_LOG_LEVEL"], trainer.said["CUDA_VISIBLE_DEVICES"]) == ("2", "")

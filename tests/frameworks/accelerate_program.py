@@ -109,9 +109,6 @@ def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) ->
         loader, Path(directory) / "run", epochs=EPOCHS, model=model, optimizer=optimizer, scheduler=scheduler,
         **{"save_secs": None, "save_steps": plan.get("save_steps", 3), "replay": plan.get("replay", False), **options},
     )  # fmt: skip
-    other = None
-    if plan.get("also"):
-        other = loop.also(accelerator.prepare(DataLoader(Samples(draws=draws), 3, shuffle=True)))
     with loop:
         is_first = True
         for ids, tokens, labels in loop:
@@ -123,8 +120,6 @@ def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) ->
                 os.kill(os.getpid(), signal.SIGKILL)
             with accelerator.accumulate(model):
                 loss = torch.nn.functional.cross_entropy(model(tokens), labels)
-                if other is not None:
-                    loss = loss + model(next(other)[1]).square().mean()
                 accelerator.backward(loss)
                 optimizer.step()
                 scheduler.step()

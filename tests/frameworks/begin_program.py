@@ -24,19 +24,10 @@ class Session(NamedTuple):
 
     epochs: int = 1
     """How many of `BATCHES` batches the run has."""
-    model: str = "float32"
-    """Its dtype; or "channels_last"."""
     bad: str = ""
     """What an object of the program does when it is asked for its state."""
-    loader: str = ""
-    """What of a loader is of the program's own, with Keras: "loader" or "sampler"."""
     stop: int = 1000
     """The step after which it asks for the end."""
-
-    @property
-    def dtype(self) -> str:
-        """Of the model's numbers."""
-        return "float32" if self.model == "channels_last" else self.model
 
     def step(self, run: Any) -> None:
         """A step is made."""
@@ -74,22 +65,20 @@ def verdict(exactness: Any) -> None:
         say(" ".join(("exact", *exactness.reasons)))
 
 
-def torch_model(session: Session) -> Any:
+def torch_model() -> Any:
     """A model with a convolution."""
     import torch
 
     torch.manual_seed(0)
-    layers = torch.nn.Conv2d(2, 3, 3, padding=1), torch.nn.Flatten(), torch.nn.Linear(12, 2)
-    model = torch.nn.Sequential(*layers).to(getattr(torch, session.dtype))
-    return model.to(memory_format=torch.channels_last) if session.model == "channels_last" else model
+    return torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3, padding=1), torch.nn.Flatten(), torch.nn.Linear(12, 2))
 
 
-def torch_samples(session: Session) -> Any:
+def torch_samples() -> Any:
     """A dataset in memory."""
     import torch
 
     features = torch.randn(BATCH * BATCHES, 2, 2, 2, generator=torch.Generator().manual_seed(1))
-    return [(row.to(getattr(torch, session.dtype)), number % 2) for number, row in enumerate(features)]
+    return [(row, number % 2) for number, row in enumerate(features)]
 
 
 def with_torch(logdir: str, session: Session) -> None:
@@ -98,9 +87,9 @@ def with_torch(logdir: str, session: Session) -> None:
 
     from supervisor_core.torch import supervised
 
-    model = torch_model(session)
+    model = torch_model()
     optimizer = torch.optim.AdamW(model.parameters())
-    loader = torch.utils.data.DataLoader(torch_samples(session), BATCH, shuffle=True)
+    loader = torch.utils.data.DataLoader(torch_samples(), BATCH, shuffle=True)
     state = {"bad": Bad(session.bad)} if session.bad else {}
     loop = supervised(loader, logdir, epochs=session.epochs, model=model, optimizer=optimizer, state=state, **Options)
     said = False
@@ -123,7 +112,7 @@ def with_lightning(logdir: str, session: Session) -> None:
     class Module(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.model = torch_model(session)
+            self.model = torch_model()
             self.said = False
 
         def training_step(self, batch: Any, number: int) -> Any:
@@ -146,7 +135,7 @@ def with_lightning(logdir: str, session: Session) -> None:
         max_epochs=session.epochs, accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, callbacks=callbacks,
     )  # fmt: skip
-    loader = torch.utils.data.DataLoader(torch_samples(session), BATCH, shuffle=True)
+    loader = torch.utils.data.DataLoader(torch_samples(), BATCH, shuffle=True)
     trainer.fit(Module(), loader)
 
 
@@ -160,7 +149,7 @@ def with_transformers(logdir: str, session: Session) -> None:
     class Module(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.model = torch_model(session)
+            self.model = torch_model()
 
         def forward(self, features: Any, labels: Any) -> Any:
             return {"loss": torch.nn.functional.cross_entropy(self.model(features), labels)}
@@ -177,7 +166,7 @@ def with_transformers(logdir: str, session: Session) -> None:
         report_to=[], disable_tqdm=True, use_cpu=True, logging_strategy="no",
     )  # fmt: skip
     supervisor = SupervisorCallback(**Options)
-    samples = [{"features": features, "labels": label} for features, label in torch_samples(session)]
+    samples = [{"features": features, "labels": label} for features, label in torch_samples()]
     trainer = transformers.Trainer(model=Module(), args=args, train_dataset=samples, callbacks=[supervisor, Steps()])
     trainer.remove_callback(transformers.PrinterCallback)
     with supervisor:
@@ -190,11 +179,7 @@ def with_jax(logdir: str, session: Session) -> None:
 
     from supervisor_core.jax import supervised
 
-    if session.dtype == "float64":
-        import jax
-
-        jax.config.update("jax_enable_x64", True)
-    state = {"params": jnp.zeros(4, session.dtype), **({"bad": Bad(session.bad)} if session.bad else {})}
+    state = {"params": jnp.zeros(4), **({"bad": Bad(session.bad)} if session.bad else {})}
     with supervised(logdir, state=state, **Options) as run:
         verdict(run.exactness)
         for _ in run.steps(session.epochs * BATCHES):
@@ -209,7 +194,7 @@ def with_keras(logdir: str, session: Session) -> None:
     from supervisor_core.keras import SupervisorCallback
 
     keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, dtype=session.dtype)])
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     model.compile("sgd", "mse")
 
     class Steps(keras.callbacks.Callback):  # type: ignore[misc]
@@ -227,28 +212,7 @@ def with_keras(logdir: str, session: Session) -> None:
     supervisor = SupervisorCallback(logdir, **Options)
     callbacks = [supervisor, Steps(), *([BadCallback(session.bad)] if session.bad else [])]
     x, y = np.ones((BATCH * BATCHES, 4), "float32"), np.ones((BATCH * BATCHES, 2), "float32")
-    if session.loader:
-        model.fit(torch_loader(x, y, session.loader), epochs=session.epochs, verbose=0, callbacks=callbacks)
-    else:
-        model.fit(x, y, batch_size=BATCH, epochs=session.epochs, verbose=0, callbacks=callbacks)
-    values = [np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(item, "float32"))) for item in model.variables[:2]]
-    say(f"largest {max(float(np.abs(item).max()) for item in values):.0f}")
-
-
-def torch_loader(x: Any, y: Any, kind: str) -> Any:
-    """A loader of PyTorch's for Keras, of a kind of the program's own."""
-    import torch
-    from torch.utils import data
-
-    class Own(data.DataLoader):  # type: ignore[type-arg]
-        def __iter__(self) -> Any:
-            yield from super().__iter__()
-
-    class Order(data.SequentialSampler):
-        pass
-
-    dataset = data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
-    return Own(dataset, BATCH) if kind == "loader" else data.DataLoader(dataset, BATCH, sampler=Order(dataset))
+    model.fit(x, y, batch_size=BATCH, epochs=session.epochs, verbose=0, callbacks=callbacks)
 
 
 FACADES = {

@@ -19,14 +19,11 @@ pytest.importorskip("torch._dynamo")  # which the first optimizer imports: once 
 
 from accelerate import skip_first_batches  # noqa: E402
 from accelerate.commands.launch import launch_command, launch_command_parser  # noqa: E402
-from accelerate.data_loader import DataLoaderShard, prepare_data_loader  # noqa: E402
+from accelerate.data_loader import DataLoaderShard  # noqa: E402
 from accelerate.optimizer import AcceleratedOptimizer  # noqa: E402
 from accelerate.state import AcceleratorState, PartialState  # noqa: E402
-from torch.utils.data import DataLoader  # noqa: E402
 
-from supervisor_core.checkpoint.manifest import read_manifest  # noqa: E402
-from supervisor_core.torch import accelerated, supervised  # noqa: E402
-from supervisor_core.torch.tensors import random_sources  # noqa: E402
+from supervisor_core.torch import supervised  # noqa: E402
 
 pytestmark = [
     pytest.mark.timeout(400),
@@ -62,7 +59,7 @@ def run(program: ModuleType, directory: Path, plan: dict[str, Any], ranks: int) 
 
 PLANS: dict[str, tuple[int, dict[str, Any]]] = {
     "one process": (1, {}),
-    "draws": (1, {"draws": True, "also": True}),
+    "draws": (1, {"draws": True}),
     "stream": (1, {"draws": True, "stream": True}),
     "accumulation": (1, {"accumulation": 2, "precision": "bf16", "loader": {"use_seedable_sampler": True}}),
     "stateful": (1, {"loader": {"use_stateful_dataloader": True}}),
@@ -142,62 +139,3 @@ def test_what_is_not_supervised(tmp_path: Path, prepared: Any) -> None:
     with pytest.raises(ValueError, match="The optimizer is DeepSpeed's"):
         supervised(loader, tmp_path, model=model, optimizer=kind(optimizer.optimizer))
     assert not list(tmp_path.iterdir())
-
-
-def test_what_is_saved(tmp_path: Path, prepared: Any) -> None:
-    """The objects inside, with the scaler that accelerate has made; a scheduler that was not given is named."""
-    model, optimizer, loader, scheduler = prepared
-    optimizer = AcceleratedOptimizer(optimizer.optimizer, scaler=torch.amp.GradScaler("cpu"))
-    with supervised(loader, tmp_path, model=model, optimizer=optimizer, save_secs=None) as loop:
-        for (features,) in loop:
-            optimizer.scaler.scale(model(features).sum()).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            scheduler.step()
-    assert loop.global_step == 20 == scheduler.scheduler.last_epoch
-    manifest = read_manifest(loop.run.newest_checkpoint)
-    assert {"model", "optimizer", "scaler"} < set(manifest.captured)
-    (limit,) = manifest.not_captured
-    assert limit.startswith("The state of scheduler is not captured.")
-
-
-@pytest.mark.parametrize("epoch", [0, 1])
-def test_a_seed_that_the_program_does_not_set(program: ModuleType, epoch: int) -> None:
-    """Is the process's own, another one in each: the seedable sampler goes on with that of the checkpoint."""
-
-    def position(seed: int) -> accelerated.PreparedPosition:
-        torch.manual_seed(seed)
-        loader = DataLoader(program.Samples(), 4, shuffle=True)
-        return accelerated.PreparedPosition(prepare_data_loader(loader, use_seedable_sampler=True), random_sources)
-
-    def ids(position: accelerated.PreparedPosition) -> list[list[int]]:
-        return [batch[0].tolist() for batch in position.batches()]
-
-    first, second = position(1), position(77)
-    for _ in range(epoch):
-        ids(first)
-        first.next_epoch()
-    truth = ids(first)
-    assert truth != ids(second)
-    first.batch = 3
-    second.load_state_dict(first.state_dict())
-    assert ids(second) == truth[3:]
-
-
-def test_a_dataset_that_draws_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is looked at now and then; once it was seen to draw, the random states before each fetch are kept."""
-    monkeypatch.setattr(accelerated, "FIRST", 4)
-    monkeypatch.setattr(accelerated, "EVERY", 3)
-    before = []
-
-    def items() -> Iterator[int]:
-        for number in range(12):
-            if number > 6:
-                torch.rand(1)
-            before.append(fetches.before is not None)
-            yield number
-
-    fetches = accelerated._Fetches(items(), random_sources, 1, in_process=True)
-    assert list(fetches) == list(range(12)) and fetches.draws
-    looked = [number for number, is_known in enumerate(before) if is_known]
-    assert looked == [0, 1, 2, 3, 7, 8, 9, 10, 11]

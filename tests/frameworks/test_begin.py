@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
-from supervisor_core.training.position import LOADER, SAMPLER
 
 PROGRAM = Path(__file__).parent / "begin_program.py"
 NEEDS = {
@@ -84,41 +83,3 @@ def test_a_state_that_cannot_be_saved(tmp_path: Path, process: Process, facade: 
     steps = [line for line in said[begun : errors[1]] if line.startswith("step")]
     assert len(steps) == (2 if facade in ("lightning", "keras") else 0)
     assert (said[-1], outcomes(tmp_path)[:3]) == ("done", ["requested", "error", "error"])
-
-
-@pytest.mark.parametrize("facade", FACADES)
-def test_a_model_of_another_dtype_or_memory_format(tmp_path: Path, process: Process, facade: str) -> None:
-    """Is named in the verdict, or refused; one that has not changed is not named. Sums are others then, and added in
-    another order."""
-    models = ["float32", "float32", "bfloat16", "float32"]
-    if facade in ("torch", "lightning", "transformers"):
-        models.append("channels_last")
-    sessions = [{"epochs": 9, "stop": stop, "model": model} for stop, model in enumerate(models, 1)]
-    if facade in ("lightning", "keras"):  # each fit() of a process is a training of its own
-        said = [line for session in sessions for line in process(facade, tmp_path, session)[1]]
-    else:
-        _, said = process(facade, tmp_path, *sessions)
-    if facade == "jax":
-        (refused,) = (line for line in said if "Error" in line)
-        assert "an array has the dtype float32 in the checkpoint, and bfloat16 in this program" in refused
-        return
-    same, other, back, *last = (line for line in said if line.startswith("exact"))
-    assert "dtype" not in same and "memory format" not in same and "device" not in same
-    name = {"keras": "dtype policy", "lightning": "dtype of the model", "transformers": "dtype of the model"}
-    assert f"Another {name.get(facade, 'dtype in ')}" in other
-    present = "1 x bfloat16, 2 x float32 (digest 0a5fbc)" if facade == "keras" else "bfloat16"  # with input and output
-    assert f"float32 at the save, {present} now." in other and f"{present} at the save, float32 now." in back
-    for line in last:
-        assert "Another memory format: contiguous at the save, 1 x channels_last, 3 x contiguous (digest " in line
-    # Numbers that were packed into integers are numbers again.
-    assert facade != "keras" or [line for line in said if line.startswith("largest")] == ["largest 1"] * 4
-
-
-@pytest.mark.skipif(not all(map(find_spec, ("keras", "jax", "torch"))), reason="needs keras, jax and torch")
-@pytest.mark.parametrize(("loader", "reason"), [("loader", LOADER.format("Own")), ("sampler", SAMPLER.format("Order"))])
-def test_a_loader_of_the_programs_own_in_keras(tmp_path: Path, process: Process, loader: str, reason: str) -> None:
-    """Whether it yields the same batches again is not known, and the verdict says so."""
-    for stop in (2, 3):
-        status, (verdict, *_) = process("keras", tmp_path, {"epochs": 9, "stop": stop, "loader": loader})
-        assert status == 0
-    assert verdict == f"exact {reason}"

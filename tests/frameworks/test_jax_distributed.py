@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -18,11 +17,11 @@ pytest.importorskip("flax.nnx", reason="flax is not installed")
 
 import numpy as np  # noqa: E402
 
-from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError, RanksError  # noqa: E402
-from supervisor_core.checkpoint.jax_files import FOLDER, files_of  # noqa: E402
+from supervisor_core.base.errors import DamagedCheckpointError, RanksError  # noqa: E402
+from supervisor_core.checkpoint.jax_files import files_of  # noqa: E402
 from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
 from supervisor_core.jax.ranks import JaxRanks  # noqa: E402
-from supervisor_core.jax.shards import ShardedArrays, Stored, write_pieces  # noqa: E402
+from supervisor_core.jax.shards import write_pieces  # noqa: E402
 
 pytestmark = pytest.mark.timeout(400)  # several processes each, of which every one may wait for every other
 
@@ -54,22 +53,6 @@ def test_a_killed_process(tmp_path: Path, job: Callable[[Path], Job], truth: lis
     assert one.outcome in ("lost", "error") and (two.restored_step, two.resume_exact) == (8, True)
     assert (two.outcome, two.last_step) == ("completed", 14)
     assert [(worker.name, worker.state) for worker in run.workers] == [("rank:1", "stopped")]
-
-
-def test_four_processes(tmp_path: Path, job: Callable[[Path], Job]) -> None:
-    """Of which any is killed at any step: the same bits as without a kill."""
-    truth = job(tmp_path / "truth").run(ranks=4)
-    killed = job(tmp_path / "killed")
-    plan = {"save_steps": 3, "act": "kill", "rank": random.randrange(1, 4), "step": random.randint(7, 12)}
-    said = killed.run(plan, ranks=4)
-    assert killed.status == 128 + 9, plan
-    resumed = killed.run({"save_steps": 3}, ranks=4)
-    step = killed.watch().sessions[-1].restored_step
-    assert step in (plan["step"] // 3 * 3, plan["step"] // 3 * 3 - 3), plan  # the last save may not have been written
-    for before, (verdict, *after), expected in zip(said, resumed, truth, strict=True):
-        assert verdict == "exact" and before == expected[: len(before)], plan
-        assert after == expected[step:], plan
-    assert killed.watch().state == "completed"
 
 
 def test_a_sigterm(tmp_path: Path, job: Callable[[Path], Job], truth: list[list[str]]) -> None:
@@ -145,43 +128,6 @@ def test_pieces_that_are_none(tmp_path: Path) -> None:
         piece_file(place, 0, pieces)
         with pytest.raises(DamagedCheckpointError, match=text):
             files_of(SealedFiles.of(str(place)), ["w"])
-
-
-def test_pieces_of_another_dtype(tmp_path: Path) -> None:
-    """With as many bytes in all: refused when they are read."""
-    piece_file(tmp_path, 0, {"w#0:2:2:float64": np.ones(2, np.float32)})
-    with pytest.raises(DamagedCheckpointError, match="a piece has not the bytes of its shape"):
-        ShardedArrays(dict).load(SealedFiles.of(str(tmp_path)), ["w"])
-
-
-def test_pieces_of_other_places(tmp_path: Path) -> None:
-    """An array that was written in two halves is read in any parts, also as that of another rank's own state."""
-    numbers = np.arange(24.0).reshape(6, 4)
-    piece_file(tmp_path, 0, {"w#0,0:3,4:6,4:float64": numbers[:3]})
-    piece_file(tmp_path, 1, {"w#3,0:3,4:6,4:float64": numbers[3:]})
-    read = ShardedArrays(dict).load(SealedFiles.of(str(tmp_path)), ["ranks/0/w", "w"])
-    for stored in read.values():
-        assert isinstance(stored, Stored)
-        np.testing.assert_array_equal(stored.whole(), numbers)
-        np.testing.assert_array_equal(stored[1:5, slice(2, None)], numbers[1:5, 2:])
-    (tmp_path / FOLDER / "0.safetensors").write_bytes(b"x" * 400)
-    with pytest.raises(DamagedCheckpointError):
-        ShardedArrays(dict).load(SealedFiles.of(str(tmp_path)), ["w"])
-
-
-def test_a_process_that_cannot_write_its_pieces(tmp_path: Path) -> None:
-    """Is why the save has failed, in every process."""
-    with pytest.raises(OSError, match=r"could not be written: rank 1: OSError: \[Errno 28\]"):
-        write_pieces(Others(said="OSError: [Errno 28] No space left on device"), {}, str(tmp_path))
-    (tmp_path / FOLDER).write_text("in the way")
-    with pytest.raises(OSError, match="could not be written: rank 0: FileExistsError"):
-        write_pieces(Others(said=None), {"w#0:1:1:int8": np.ones(1, np.int8)}, str(tmp_path))
-
-
-def test_a_process_that_saves_alone() -> None:
-    """Has only its own pieces: that is no checkpoint."""
-    with pytest.raises(CheckpointError, match="not all of them save"):
-        ShardedArrays(dict).copy(None)
 
 
 def test_values_are_deleted_when_all_have_read_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +26,6 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa:
 
 import supervisor_core.lightning.callback as loggers  # noqa: E402
 from supervisor_core.lightning import SupervisorCallback  # noqa: E402
-from supervisor_core.lightning.loaders import AHEAD  # noqa: E402
 
 SAMPLES, BATCH, EPOCHS = 45, 8, 3
 COMBINED = {
@@ -154,12 +152,6 @@ def test_a_killed_fit_goes_on_bit_by_bit(tmp_path: Path, kind: str) -> None:
     truth, _, verdict, second = killed_and_resumed(tmp_path, partial(train, kind=kind), at(10, signal.SIGKILL))
     assert verdict == "exact"
     assert len(truth) == 19 and second == truth[8:]
-
-
-def test_data_without_a_length_that_draw_are_named(tmp_path: Path) -> None:
-    """Lightning has fetched a batch ahead: after a resume it draws other numbers."""
-    truth, _, verdict, second = killed_and_resumed(tmp_path, partial(train, kind="drawing"), at(10, signal.SIGKILL))
-    assert verdict == f"exact {AHEAD}" and second != truth[8:]
 
 
 def test_sigterm_saves_the_step_and_the_next_session_goes_on(tmp_path: Path) -> None:
@@ -302,14 +294,6 @@ def test_what_a_step_may_be(tmp_path: Path, arguments: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.parametrize("most", [None, 3])
-def test_an_epochs_last_step_with_a_loader_that_has_its_own_state(tmp_path: Path, most: int | None) -> None:
-    """A checkpoint between two epochs, of all batches or of some: the next epoch begins at the loader's start."""
-    options = {"kind": "torchdata", "limit_train_batches": most, "save_steps": most or 6}
-    truth, _, verdict, second = killed_and_resumed(tmp_path, partial(train, **options), at(7, signal.SIGKILL))
-    assert verdict == "exact" and second == truth[6:]
-
-
 class Plain(lightning.LightningModule):
     """A model with dropout that says its losses, supervised or not."""
 
@@ -349,82 +333,12 @@ def test_a_supervised_training_is_the_one_without(tmp_path: Path, kind: str) -> 
     assert bare == supervised and len(bare[1]) == 12
 
 
-def test_a_save_that_is_asked_for_within_a_step(tmp_path: Path) -> None:
-    """It is made when the step has ended: before that the state is of half of it."""
-
-    def event(model: Model, now: int) -> None:
-        if now == 8:
-            assert model.run.save() is None
-        at(10, signal.SIGKILL)(model, now)
-
-    truth, _, verdict, second = killed_and_resumed(tmp_path, partial(train, save_steps=None), event)
-    assert (verdict, second) == ("exact", truth[9:])
-
-
 def test_a_second_fit_and_a_run_that_is_over(tmp_path: Path) -> None:
     """A restart goes on in the fit that was under way; where all are over it trains nothing, and has the model."""
     twice = partial(train, fits=(2, 4))
     truth, _, verdict, second = killed_and_resumed(tmp_path, twice, at(16, signal.SIGKILL))
     assert len(truth) == 25 and (verdict, second) == ("exact", truth[16:])
     assert trial(tmp_path, lambda say: twice(tmp_path / "run", say)) == (0, truth[-1:])
-
-
-@pytest.mark.parametrize("keeps", [True, False])
-def test_a_fit_after_an_error_goes_on_in_the_same_process(tmp_path: Path, keeps: bool) -> None:
-    """As the cell of a notebook that is run again, with the same trainer or another one: it is the same fit."""
-    _, truth = trial(tmp_path, lambda say: train(tmp_path / "truth", say))
-    has_failed: list[int] = []
-
-    def fails(model: Model, step: int) -> None:
-        if step == 6 and not has_failed:
-            has_failed.append(step)
-            raise ArithmeticError("the loss exploded")
-
-    def twice(say: Say) -> None:
-        try:
-            train(tmp_path / "run", say, event=fails)
-        except ArithmeticError as error:
-            trace = error.__traceback__
-            assert trace is not None and trace.tb_next is not None
-            found = trace.tb_next.tb_frame.f_locals
-        if not keeps:
-            train(tmp_path / "run", say)
-            return
-        module = found["module"]
-        module.said = False
-        found["trainer"].fit(module, LOADERS["shuffled"](), DataLoader(samples(), BATCH))
-        say("end " + sum(part.double().sum() for part in module.state_dict().values()).item().hex())
-
-    status, said = trial(tmp_path, twice)
-    assert (status, said[:6], said[6]) == (0, truth[:6], "exact") and said[7:] == truth[4:]
-
-
-def test_an_error_in_a_step_and_a_requested_stop(tmp_path: Path) -> None:
-    """An error is the session's, and nothing is saved. After a request the last step is saved and fit returns. What a
-    module logs is in the events file."""
-
-    def happens(model: Model, step: int) -> None:
-        model.log("number", float(step))
-        if step == 6 and not (tmp_path / "seen").exists():
-            (tmp_path / "seen").touch()
-            raise ArithmeticError("the loss exploded")
-        if step == 9:
-            model.run.request_stop()
-
-    body: Callable[[Say], None] = lambda say: train(tmp_path / "run", say, event=happens, log_every_n_steps=1)  # noqa: E731
-    assert trial(tmp_path, body)[0] == 1
-    status, (verdict, *steps) = trial(tmp_path, body)
-    assert (status, verdict, len(steps)) == (0, "exact", 7)
-    one, two = run_of(tmp_path / "run").sessions
-    assert (one.outcome, one.error, one.last_step) == ("error", "ArithmeticError: the loss exploded", 6)
-    assert (two.outcome, two.restored_step, two.last_step) == ("requested", 4, 10)
-    assert [item.step for item in run_of(tmp_path / "run").checkpoints] == [4, 8, 10]
-    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-
-    files = sorted((tmp_path / "run").glob("events.out.*"))
-    events = [event for file in files for event in EventFileLoader(str(file)).Load()]
-    found = {value.tag: event.step for event in events for value in event.summary.value}
-    assert (found["number"], found["val"]) == (9, 5)
 
 
 def test_the_logger_has_an_experiment_while_fit_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -465,19 +379,3 @@ def test_lightning_does_not_requeue(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert trial(tmp_path, body)[0] == -signal.SIGTERM
     assert [(item.step, item.trigger) for item in run_of(tmp_path).checkpoints] == [(3, "signal"), (7, "signal")]
     assert (tmp_path / "finalized").read_text() == "failed" and not list(tmp_path.glob("hpc_ckpt*"))
-
-
-def test_wrong_arguments(tmp_path: Path) -> None:
-    """Are refused before anything is written."""
-    with pytest.raises(ValueError, match="save_secs is -1"):
-        SupervisorCallback(tmp_path, save_secs=-1)
-    with pytest.raises(ValueError, match="fetches batches in the middle"):
-        SupervisorCallback(tmp_path).setup(SimpleNamespace(fast_dev_run=False, world_size=1), Fetches(), "fit")
-    SupervisorCallback(tmp_path).setup(SimpleNamespace(fast_dev_run=True), Fetches(), "fit")
-    assert not list(tmp_path.iterdir())
-
-
-class Fetches:
-    """A module that fetches its batches."""
-
-    def training_step(self, dataloader_iter: Any) -> None: ...

@@ -22,15 +22,10 @@ with warnings.catch_warnings():
     from lightning.fabric.strategies.launchers.subprocess_script import _ChildProcessObserver
     from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, FSDPStrategy
 
-from supervisor_core.base.errors import CheckpointError  # noqa: E402
 from supervisor_core.lightning import SupervisorCallback  # noqa: E402
-from supervisor_core.lightning.checkpoint import LightningState  # noqa: E402
 from supervisor_core.lightning.ranks import (  # noqa: E402
-    HOOK_STATE,
-    FitRanksState,
     launcher_waits,
     let_ranks_end,
-    limits_of,
     refuse_optimizer,
 )
 from supervisor_core.torch.tensors import BUFFERS  # noqa: E402
@@ -104,15 +99,6 @@ def test_a_stop(
             assert verdict == "exact" and [*steps(before), *steps(after)] == steps(expected)
 
 
-def test_the_first_error_is_why_a_run_failed(tmp_path: Path, job: Callable[[Path], Job]) -> None:
-    """Rank 0 fails as well, since it has lost that rank: its own error comes after it."""
-    failed = job(tmp_path)
-    failed.run({"act": "fail", "rank": 1, "step": 5, "observed": 3600})
-    (session,) = failed.watch().sessions
-    assert (failed.status, session.outcome) == (1, "error")
-    assert (session.error or "").startswith("ArithmeticError: the loss exploded on rank 1; then on rank 0: ")
-
-
 @pytest.mark.parametrize("arguments", [{"accumulate_grad_batches": 2}, {"manual": True}], ids=["accumulated", "manual"])
 def test_what_a_step_may_be(tmp_path: Path, job: Callable[[Path], Job], arguments: dict[str, Any]) -> None:
     """Of several batches, or made by the module itself: the same bits after a kill of rank 0. In a module that makes
@@ -147,16 +133,6 @@ def test_what_is_refused(tmp_path: Path) -> None:
         assert not list(place.iterdir())
 
 
-def test_what_is_named() -> None:
-    """The state of a communication hook, which no checkpoint holds; nothing in one process."""
-    strategy = SimpleNamespace(_ddp_comm_state=object(), model=SimpleNamespace(broadcast_buffers=True))
-    module = SimpleNamespace(automatic_optimization=True)
-    fit = SimpleNamespace(world_size=2, strategy=strategy, lightning_module=module)
-    assert limits_of(fit) == (HOOK_STATE,)
-    fit.world_size = 1
-    assert limits_of(fit) == ()
-
-
 def test_the_launcher_leaves_ranks_alone_that_end_by_a_signal() -> None:
     """Its thread kills rank 0 as soon as another rank has ended by a signal: it has nothing to watch any more. Nor does
     it while rank 0 writes its last checkpoint and its record; after that it does."""
@@ -179,32 +155,3 @@ def test_the_launcher_leaves_ranks_alone_that_end_by_a_signal() -> None:
     ended.set()
     watching.join()
     assert watching._run() and not killed
-
-
-def test_rank_0_does_not_save_alone() -> None:
-    """As after an error of its own: hooks of the program may wait for the other ranks."""
-    trainer = LightningState(SimpleNamespace())
-    with pytest.raises(CheckpointError, match="saves nothing of Lightning's alone"):
-        FitRanksState(ranks=SimpleNamespace(is_chief=True), trainer=trainer, own=()).capture(3)
-
-
-def test_a_hook_that_fails() -> None:
-    """In the program's own part of a save, on any rank: it is why the save has failed, on rank 0."""
-
-    class Others:
-        rank, size, is_chief = 1, 2, False
-
-        def collect(self, value: Any) -> None:
-            said.append(value)
-
-    def dump(weights_only: bool) -> None:
-        raise ArithmeticError("no such hook")
-
-    said: list[Any] = []
-    trainer = LightningState(SimpleNamespace(_checkpoint_connector=SimpleNamespace(dump_checkpoint=dump)))
-    FitRanksState(ranks=Others(), trainer=trainer, own=()).collect()
-    assert said == [{"error": "ArithmeticError: no such hook"}]
-    state = FitRanksState(ranks=SimpleNamespace(is_chief=True, collect=lambda own: [None, {}]), trainer=trainer)
-    state.collect()
-    with pytest.raises(ArithmeticError, match="no such hook"):
-        state.capture(5)

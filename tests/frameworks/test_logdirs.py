@@ -253,14 +253,3 @@ def test_checkpoints_that_cannot_be_written(facade: str, start: Any, tmp_path: P
     assert f"SaveFailedError: {directory} cannot be written: Permission denied." in text
     assert "belongs to root (uid 0) and has the mode 755; this process runs as nobody (uid 65534)" in text
     assert 'Options(unwritable_checkpoints="continue")' in text
-
-
-def test_a_training_may_go_on_without_checkpoints(start: Any, tmp_path: Path) -> None:
-    """Where an option says so."""
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "checkpoints").symlink_to(tmp_path)
-    training = start("supervise", tmp_path / "a", unwritable_checkpoints="continue", save_on_stop=False)
-    training.begin()
-    training.step_until(lambda status: status["failures"] > 2)
-    training.stop()
-    assert "Training goes on without checkpoints" in training.log.read_text()

@@ -20,8 +20,6 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from supervisor_core.torch import supervised  # noqa: E402
 
-BATCHES = 6
-
 
 @pytest.mark.parametrize("facade", ["supervise", "torch", "torch, for", "jax"], indirect=True)
 def test_a_training_that_the_program_finishes(tmp_path: Path, train: Train, facade: str) -> None:  # noqa: F811
@@ -81,17 +79,6 @@ def test_a_loop_ends_after_its_steps(tmp_path: Path) -> None:
     assert ends == [("lost", 9), ("completed", 16), ("completed", 16), ("completed", 20)]
 
 
-def test_steps_and_epochs(tmp_path: Path) -> None:
-    """Whichever comes first; a later start may raise either."""
-    counts = [
-        len(said(tmp_path, tmp_path / "run", **ends)[1])
-        for ends in (
-            {"epochs": 1, "steps": 4}, {"epochs": 1, "steps": 9}, {"epochs": 2, "steps": 9}, {"epochs": 2, "steps": 99}
-        )
-    ]  # fmt: skip
-    assert counts == [4, 2, 3, 3]
-
-
 @pytest.mark.parametrize(("epochs", "expected"), [(None, []), (3, [])])
 def test_a_finished_loop_goes_on_with_a_higher_limit(tmp_path: Path, epochs: int | None, expected: list[str]) -> None:
     """Bit by bit, as if it had not been finished."""
@@ -123,16 +110,6 @@ def test_wrong_ends(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="The loader is a int; expected a DataLoader"):
         begin(3)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("by_epochs", [False, True])
-def test_steps_of_an_empty_loader(tmp_path: Path, by_epochs: bool) -> None:
-    """No number of epochs makes them."""
-    model = torch.nn.Linear(1, 1)
-    loop = supervised([], tmp_path / "run", steps=3, model=model)
-    with loop, pytest.raises(ValueError, match=r"The loader \(list\) yields no batch"):
-        for _ in loop.epochs() if by_epochs else loop:
-            list(loop)
 
 
 def test_an_optimizer_that_makes_no_step_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -9,7 +9,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from supervisor_core.base.options import Options  # noqa: E402
 from supervisor_core.checkpoint.manifest import Manifest, read_manifest  # noqa: E402
 from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
-from supervisor_core.engine.progress import Progress  # noqa: E402
-from supervisor_core.torch import supervised, tensors  # noqa: E402
+from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.loop import LEFT  # noqa: E402
 from supervisor_core.torch.position import (  # noqa: E402
     LoaderPosition,
@@ -37,12 +36,10 @@ from supervisor_core.torch.tensors import (  # noqa: E402
     KINDS,
     random_sources,
 )
-from supervisor_core.training.position import BATCHES  # noqa: E402
 from supervisor_core.training.state import TrainingState  # noqa: E402
-from supervisor_core.training.tree import copy_tree, read_tree, write_tree  # noqa: E402
+from supervisor_core.training.tree import read_tree, write_tree  # noqa: E402
 
 SAMPLES, BATCH, EPOCHS = 45, 8, 3
-STEPS = 6 * EPOCHS
 
 
 class Drawing(Dataset[Any]):
@@ -203,17 +200,6 @@ def test_a_signal_to_the_whole_group(tmp_path: Path, signum: int) -> None:
     assert [(session.outcome, session.last_step) for session in run_of(tmp_path / "run").sessions] == [("signal", 3)]
 
 
-def test_a_signal_to_a_worker_that_starts(tmp_path: Path) -> None:
-    """It is held back until the worker can outlive it, so the training goes on with that worker."""
-
-    def body(say: Say) -> None:
-        os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
-        train(tmp_path / "run", say, "two workers")
-
-    _, truth = trial(tmp_path, lambda say: train(tmp_path / "truth", say, "two workers"))
-    assert trial(tmp_path, body) == (0, truth)
-
-
 def test_a_loop_that_is_left_early(tmp_path: Path) -> None:
     """By break: the step that was made counts, and is saved; a second call goes on after it. The checkpoint says that
     the body was left, also where one was due at the end of the step."""
@@ -264,23 +250,6 @@ def test_an_error_in_the_loop(tmp_path: Path, within: bool) -> None:
     assert (status, verdict) == (0, "exact")
 
 
-def test_a_compiled_or_wrapped_model_has_the_same_names(tmp_path: Path) -> None:
-    """What `torch.compile` puts around a module is not in the checkpoint, so both can read it."""
-
-    def body(compiled: bool) -> Callable[[Say], None]:
-        def run(say: Say) -> None:
-            model: Any = torch.nn.Linear(2, 1)
-            model = torch.nn.DataParallel(torch.compile(model, backend="eager")) if compiled else model
-            loop = supervised([1, 2], tmp_path / "run", model=model, epochs=1 if compiled else 2)
-            for _ in loop:
-                say(str(loop.exactness and loop.exactness.reasons))
-
-        return run
-
-    assert trial(tmp_path, body(True))[0] == 0
-    assert trial(tmp_path, body(False)) == (0, ["()"] * 2)
-
-
 def test_pytorchs_own_writer(tmp_path: Path) -> None:
     """Existing lines go to the run's one events file, at the run's step where they give none."""
     pytest.importorskip("tensorboard")
@@ -320,18 +289,6 @@ def test_a_step_takes_few_calls(tmp_path: Path) -> None:
         batches = iter(loop)
         next(batches)
         assert calls_of(lambda: next(batches)) <= 6
-
-
-@pytest.mark.parametrize("kind", ["a dataset that draws", "shuffled"])
-@pytest.mark.parametrize("step", [5, 6])
-def test_a_requested_stop_draws_no_batch_ahead(tmp_path: Path, kind: str, step: int) -> None:
-    """In the middle of an epoch, and at its end: a batch that is not trained on draws no random numbers."""
-    _, truth = trial(tmp_path, lambda say: train(tmp_path / "truth", say, kind))
-    run = tmp_path / "run"
-    status, first = trial(tmp_path, lambda say: train(run, say, kind, event=at(step - 1, signal.SIGTERM)))
-    assert status == -signal.SIGTERM and len(first) == step
-    status, (verdict, *steps) = trial(tmp_path, lambda say: train(run, say, kind))
-    assert (status, verdict) == (0, "exact") and [*first, *steps] == truth
 
 
 @pytest.mark.parametrize(
@@ -378,80 +335,6 @@ def test_another_batch_size(tmp_path: Path, kind: str, size: int, batch: int, sh
     assert exactness.reasons == (shift, f"Another batch size: 8 at the save, {size} now.")
     assert position.batch == batch
     assert [index for ids, *_ in position.batches() for index in ids.tolist()] == order[batch * size :]
-
-
-def test_tensors_are_written_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a copy of the state, a tensor is written in pieces, also one that is no block of memory, or a parameter
-    in training; the format's own library reads it."""
-    monkeypatch.setattr(tensors, "PIECE_BYTES", 40)
-    numbers = torch.arange(60, dtype=torch.float32)
-    state = {
-        "parameter": torch.nn.Parameter(numbers.reshape(6, 10)),
-        "transposed": numbers.reshape(6, 10).T,
-        "halves": numbers.to(torch.bfloat16),
-        "a scalar": torch.tensor(3),
-        "none": torch.zeros(0, 4),
-    }
-    tree = copy_tree(state, KINDS, in_place=True)
-    assert all(tree[name].value is tensor for name, tensor in state.items())
-    write_tree(str(tmp_path), tree, KINDS)
-    library = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
-    for found in (read_tree(SealedFiles.of(str(tmp_path)), KINDS), library.load_file(tmp_path / "torch.safetensors")):
-        for name, tensor in state.items():
-            assert torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype
-
-
-def test_a_loader_s_own_generator_goes_on_between_epochs(tmp_path: Path) -> None:
-    """It is no random state of the process: a run that is saved at an epoch's end goes on with the next order."""
-
-    def begin() -> tuple[LoaderPosition, TrainingState]:
-        loader = DataLoader(samples(), BATCH, shuffle=True, generator=torch.Generator().manual_seed(9))
-        position = LoaderPosition(loader, random_sources)
-        return position, TrainingState(objects={"data": position}, sources=random_sources, kinds=KINDS)
-
-    def order(position: LoaderPosition) -> list[int]:
-        return [index for ids, *_ in position.batches() for index in ids.tolist()]
-
-    position, state = begin()
-    first = order(position)
-    position.next_epoch()
-    captured = state.capture(6)
-    write_tree(str(tmp_path), captured.tree, KINDS)
-    truth = order(position)
-    position, state = begin()
-    manifest = Manifest(format="", step=6, data_position=captured.data_position)
-    assert state.resume(manifest, read_tree(SealedFiles.of(str(tmp_path)), KINDS), {}).reasons == ()
-    assert order(position) == truth != first
-
-
-@pytest.mark.parametrize(("kind", "last"), [("a list", [2, 2]), ("a stream", [])])
-def test_the_last_batch_of_an_epoch_may_take_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, last: list[int]
-) -> None:
-    """It has the default hang timeout, as a call that was not made before: it may evaluate without a phase, or be
-    compiled for its size. Where the number of batches is not known no batch has."""
-    now, longer = [-1], []
-
-    @contextmanager
-    def first_call(progress: Progress, is_step: bool) -> Iterator[None]:
-        assert not is_step  # the next one may take as long
-        yield
-        longer.append(now[0])
-
-    monkeypatch.setattr(Progress, "first_call", first_call)
-    loader = [0, 1, 2] if kind == "a list" else DataLoader(Stream(), 20)
-    loop = supervised(loader, tmp_path, epochs=2, model=torch.nn.Linear(1, 1), save_secs=None)
-    for _ in loop:
-        now[0] = loop.batch
-    assert (now, longer) == ([2], last)
-
-
-def test_another_number_of_batches() -> None:
-    """Is named, as a loader of the program's own may have no batch size; a stream's is not asked for."""
-    assert loader_facts([1, 2, 3])[BATCHES] == "3"
-    assert loader_facts(DataLoader(samples(), BATCH))[BATCHES] == "6"
-    assert BATCHES not in loader_facts(DataLoader(Stream(), BATCH))
-    assert BATCHES not in loader_facts(iter([1]))
 
 
 def test_a_step_does_nothing_on_a_device(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from trial import Job, Others, launch, run_of, trial
+from trial import Job, Others, launch, run_of
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
@@ -32,18 +31,14 @@ from supervisor_core.base.errors import CheckpointError, LogdirInUseError, Ranks
 from supervisor_core.checkpoint.manifest import Manifest, read_manifest  # noqa: E402
 from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
 from supervisor_core.checkpoint.sealed_store import SealedStore  # noqa: E402
-from supervisor_core.engine.ending import Ending  # noqa: E402
-from supervisor_core.engine.loop_exit import LoopExit  # noqa: E402
 from supervisor_core.engine.retry import is_outside_fault  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.position import LoaderPosition  # noqa: E402
-from supervisor_core.torch.ranks import TorchRanks, stale_store  # noqa: E402
 from supervisor_core.torch.shards import ShardFiles, Shards, refuse_split, write_shards  # noqa: E402
 from supervisor_core.torch.tensors import KINDS, random_sources  # noqa: E402
 from supervisor_core.training import random_state  # noqa: E402
 from supervisor_core.training.distributed_run import At, DistributedRun, RankSaver, Row  # noqa: E402
 from supervisor_core.training.ranks import (  # noqa: E402
-    ALONE,
     NUMBER,
     RanksState,
 )
@@ -87,16 +82,6 @@ def test_a_killed_rank(tmp_path: Path, job: Callable[[Path], Job], truth: list[l
     assert [(worker.name, worker.state) for worker in run.workers] == [("rank:1", "stopped")]
 
 
-def test_a_loop_over_steps(tmp_path: Path, job: Callable[[Path], Job]) -> None:
-    """Each rank draws its own batches, from its own random states: the same after a kill."""
-    truth = job(tmp_path / "truth").run({"steps": STEPS})
-    assert truth[0][0] != truth[1][0]
-    killed = job(tmp_path / "killed")
-    killed.run({"act": "kill", "rank": 1, "step": 9, "steps": STEPS})
-    for (verdict, *after), expected in zip(killed.run({"steps": STEPS}), truth, strict=True):
-        assert (verdict, after) == ("exact", expected[8:])
-
-
 @pytest.mark.parametrize(
     ("kind", "step", "text"),
     [
@@ -122,15 +107,6 @@ def test_torchrun_restarts_its_ranks(
     assert restarted.status == 0
     for lines, expected in zip(said, truth, strict=True):
         assert lines == [*expected[:9], "exact", *expected[8:]]
-
-
-def test_a_restart_with_the_store_of_the_ranks_before() -> None:
-    """Is warned of, where it is dangerous: in some versions, and not with a store for each start."""
-    shared = {"TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in str(stale_store(shared, "2.13.0+cpu"))
-    for others in ({"TORCHELASTIC_MAX_RESTARTS": "0"}, {"TORCHELASTIC_USE_AGENT_STORE": "False"}):
-        assert stale_store({**shared, **others}, "2.13.0") is None
-    assert stale_store(shared, "2.4.1") is None and stale_store({}, "2.13.0") is None
 
 
 @pytest.mark.parametrize("who", ["launcher", "rank"])
@@ -215,20 +191,6 @@ def test_a_loop_that_all_ranks_leave(tmp_path: Path, job: Callable[[Path], Job],
     assert (one.outcome, two.outcome, left.watch().checkpoints[-1].step) == ("completed", "error", 7)
 
 
-def test_epochs_of_the_program_that_all_ranks_finish(
-    tmp_path: Path, job: Callable[[Path], Job], truth: list[list[str]]
-) -> None:
-    """Killed in the second epoch, it goes on bit by bit; finished by all ranks in the same step, it is completed."""
-    ranks = job(tmp_path)
-    ranks.run({"act": "kill", "rank": 1, "step": 9, "epochs": True})
-    assert ranks.status != 0
-    for said, expected in zip(ranks.run({"epochs": True, "finish_at": 13}), truth, strict=True):
-        assert said[0] == "exact" and said[1:-1] == expected[8:14]
-    assert ranks.status == 0 and [len(said) for said in ranks.run({"epochs": True})] == [1, 1]
-    ends = [(one.outcome, one.last_step) for one in ranks.watch().sessions][1:]
-    assert ends == [("completed", 14)] * 2
-
-
 @pytest.mark.timeout(600)  # PyTorch is imported six times, one after the other where there is one core
 def test_torchrun_under_the_restarter(tmp_path: Path) -> None:
     """A rank that is killed ends torchrun, which is started again, and the record names the rank: the run goes on
@@ -279,26 +241,6 @@ else:
     assert done.stdout.splitlines() == ["in the child", "left open: 2", "left open: 0"]
 
 
-def test_no_thread_of_a_group_is_left_when_the_interpreter_ends() -> None:
-    """Also where something still refers to a session that has ended, and the program has destroyed all groups."""
-    program = """
-import atexit, os
-import torch.distributed as dist
-from supervisor_core.torch.ranks import TorchRanks
-threads = lambda: len(os.listdir("/proc/self/task"))
-before = threads()
-atexit.register(lambda: print(threads() - before, flush=True))
-dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-ranks = TorchRanks()
-ranks.open()
-assert ranks.compare([1]) == [[1]]
-dist.destroy_process_group()
-assert threads() > before
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
-
-
 def test_wrong_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Are errors that say what to do, before anything is written."""
     model = torch.nn.Linear(1, 1)
@@ -333,14 +275,6 @@ def test_another_number_of_ranks(rank: int, size: int, batch: int) -> None:
     exactness = state.resume(Manifest(format="state-tree", step=12, facts={NUMBER: "2"}), tree, {})
     assert exactness.reasons == (f"Another number of ranks: 2 at the save, {size} now.",)
     assert (position.epoch, position.batch) == (1, batch)
-
-
-def test_a_checkpoint_of_rank_0_alone() -> None:
-    """Says that, and not that there were other ranks."""
-    state = RanksState(ranks=Others(1), objects={"data": LoaderPosition([1], random_sources, ranks=2)})
-    tree = {"objects": {"data": {"epoch": 1, "batch": 6, "start": None, "ranks": 2}}, "random": {}}
-    manifest = Manifest(format="state-tree", step=12, facts={NUMBER: "2"}, not_captured=(ALONE,))
-    assert state.resume(manifest, tree, {}).reasons == (ALONE,)
 
 
 def run_with(logdir: Path, others: Others) -> DistributedRun:
@@ -380,64 +314,3 @@ def test_a_rank_that_cannot_write_its_shards(tmp_path: Path, monkeypatch: pytest
     assert not os.listdir(tmp_path)
     with pytest.raises(CheckpointError, match="split over the ranks, and not all of them save"):
         state.capture(5)
-
-
-def test_ranks_that_left_wait_for_the_last_checkpoint(tmp_path: Path) -> None:
-    """As long as it takes: the time limit is for those that have not left."""
-    others = Others(1)
-    run = run_with(tmp_path, others)
-    run.left_by(LoopExit(False))
-    run._compare(Row(At.END, 5))
-    run._compare(Row(At.RECORDED, 5))
-    assert others.meetings == 1
-
-
-@pytest.mark.parametrize("signum", [None, 15])
-def test_what_a_signal_ends(tmp_path: Path, signum: int | None) -> None:
-    """A framework's own end of a program comes before the signal, in each rank: not after a loop that was complete."""
-    others = Others(1)
-    run = run_with(tmp_path, others)
-    run._met_at_end, run._session.reason.signum = True, signum
-    run._recorded(None)
-    assert others.has_left is (signum is not None)
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_rank_0_records_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
-    """So that its record says how the others have ended, and not that they run."""
-    events: list[str] = []
-    run = run_with(tmp_path, Others(rank, row=lambda row: events.append("met") or row))
-    monkeypatch.setattr(Ending, "record", lambda *_: events.append("recorded"))
-    run._met_at_end = True
-    run._ending.record(None)  # as a signal's thread does
-    assert events == ["recorded"]
-    run._end_thread = threading.get_ident()
-    run._ending.record(None)
-    assert events[1:] == (["recorded", "met"] if rank else ["met", "recorded"])
-
-
-def meet_in_vain() -> str:
-    """On rank 1 a meeting that fails, on rank 0 a wait for rank 1; return what the next session's ranks say."""
-    torch.distributed.init_process_group("gloo")
-    first, second = TorchRanks(), TorchRanks()
-    first.open()
-
-    def barrier(group: Any) -> None:
-        raise RuntimeError("timed out")
-
-    torch.distributed.barrier = barrier
-    with pytest.raises(RanksError, match="timed out" if first.rank else "Another rank has ended, or cannot be"):
-        if first.rank:
-            first.meet()
-        else:
-            first.compare([0])
-    with pytest.raises(RanksError):  # and not through another group
-        first.compare([0])
-    second.open()
-    return f"{second.announce(f'said by {second.rank}')}, {second.compare([second.rank])}"
-
-
-def test_a_rank_that_waited_in_vain(tmp_path: Path) -> None:
-    """Ends the others' wait for it; the next session of the same processes has groups of its own."""
-    status, said = trial(tmp_path, lambda say: say(json.dumps(launch(meet_in_vain))))
-    assert (status, said) == (0, ['{"0": "said by 0, [[0], [1]]", "1": "said by 0, [[0], [1]]"}'])

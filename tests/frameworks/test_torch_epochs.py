@@ -19,7 +19,6 @@ import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: o
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
 
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.loop import LEFT_AFTER, NOT_ITERATED  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 EPOCHS, BATCHES = 3, 6
@@ -139,27 +138,6 @@ def test_a_kill_between_the_batches_and_the_epochs_end(tmp_path: Path, save_step
     assert verdict == "exact" and steps == truth[-len(steps) :]
 
 
-@pytest.mark.parametrize(("kind", "save_steps"), [("own generator", 2), ("torchdata", 3)])
-def test_an_epoch_after_one_that_was_left_by_break(tmp_path: Path, kind: str, save_steps: int) -> None:
-    """From a checkpoint of the moment after its batches, or of its end: the next epoch has the order of no kill."""
-    loop = partial(program, kind=kind, most=2, save_steps=save_steps)
-    truth, _, verdict, steps = killed_and_resumed(tmp_path, loop, at(4, signal.SIGKILL))
-    assert verdict == "exact" and steps == truth[-len(steps) :]
-
-
-def test_a_finished_program_is_over(tmp_path: Path) -> None:
-    """Its last checkpoint is of the last epoch's end: a later start does nothing, and one with more epochs goes on."""
-    _, truth = trial(tmp_path, lambda say: program(tmp_path / "truth", say, epochs=4))
-    run = tmp_path / "run"
-    status, first = trial(tmp_path, lambda say: program(run, say))
-    assert status == 0 and first[:-1] == truth[: 7 * EPOCHS]
-    status, again = trial(tmp_path, lambda say: program(run, say))
-    assert (status, again) == (0, first[-1:])
-    status, more = trial(tmp_path, lambda say: program(run, say, epochs=4))
-    assert (status, more) == (0, ["exact", *truth[7 * EPOCHS :]])
-    assert [(one.outcome, one.last_step) for one in run_of(run).sessions][1:] == [("completed", 18), ("completed", 24)]
-
-
 @pytest.mark.parametrize(("within", "signum"), [(False, signal.SIGTERM), (True, signal.SIGINT)])
 def test_a_signal_within_an_epoch(tmp_path: Path, signum: int, within: bool) -> None:
     """The process ends when the step has ended: no test and no schedule of half an epoch."""
@@ -197,50 +175,6 @@ def test_a_signal_after_the_batches(tmp_path: Path) -> None:
     assert (status, verdict, second) == (0, "exact", truth[14:])
 
 
-@pytest.mark.parametrize("how", ["steps", "finish", "request_stop"])
-def test_a_training_that_ends_within_an_epoch(tmp_path: Path, how: str) -> None:
-    """What follows its batches may run, and is not in the checkpoint: one that goes on later does it at the end."""
-    _, truth = trial(tmp_path, lambda say: program(tmp_path / "truth", say))
-    run = tmp_path / "run"
-
-    def event(loop: Any, step: int) -> None:
-        if step == 7 and how != "steps":
-            getattr(loop, how)()
-
-    def after(loop: Any, epoch: int) -> None:
-        if epoch:
-            with loop.phase("evaluating"):
-                loop.finish() if how == "steps" else loop.save()
-
-    ends = {"steps": {"steps": 8, "epochs": None}, "finish": {"epochs": 2}, "request_stop": {}}[how]
-    status, first = trial(tmp_path, lambda say: program(run, say, event=event, after=after, **ends))
-    assert status == 0 and first[:9] == truth[:9] and first[9].startswith("test 1 ") and len(first) == 11
-    if how != "request_stop":
-        assert trial(tmp_path, lambda say: program(run, say, **ends)) == (0, first[-1:])
-    status, (verdict, *second) = trial(tmp_path, lambda say: program(run, say))
-    assert (status, verdict, second) == (0, "exact", truth[9:])
-
-
-def test_early_stopping_after_an_epoch(tmp_path: Path) -> None:
-    """By `finish` it is completed for good; a loop over epochs that is left by ``break`` trains on, and says so."""
-    run = tmp_path / "run"
-    after: Callable[[Any, int], None] = lambda loop, epoch: loop.finish() if epoch == 1 else None  # noqa: E731
-    status, first = trial(tmp_path, lambda say: program(run, say, after=after))
-    assert status == 0 and len(first) == 15
-    assert trial(tmp_path, lambda say: program(run, say)) == (0, first[-1:])
-
-    def left(say: Say) -> None:
-        loop = supervised([1, 2], tmp_path / "left", epochs=3, model=torch.nn.Linear(1, 1))
-        for epoch in loop.epochs():
-            say(f"{epoch} {list(loop)} {loop.exactness and loop.exactness.reasons}")
-            if epoch == 0 or epoch == 2:
-                break
-        say(str(loop.global_step))
-
-    assert trial(tmp_path, left) == (0, ["0 [1, 2] None", "2"])
-    assert trial(tmp_path, left) == (0, [f"1 [1, 2] {(LEFT_AFTER,)}", f"2 [1, 2] {(LEFT_AFTER,)}", "6"])
-
-
 @pytest.mark.parametrize("within", [False, True])
 def test_an_error_in_an_epoch(tmp_path: Path, within: bool) -> None:
     """In its batches, or after them: it is the session's, nothing is saved, and a later start goes on exactly."""
@@ -261,47 +195,6 @@ def test_an_error_in_an_epoch(tmp_path: Path, within: bool) -> None:
     status, (verdict, *third) = trial(tmp_path, lambda say: program(tmp_path / "run", say))
     assert (status, verdict, third) == (0, "exact", truth[13:])
     assert [one.outcome for one in run_of(tmp_path / "run").sessions] == ["error", "error", "completed"]
-
-
-def test_it_stands_in_the_loaders_place(tmp_path: Path) -> None:
-    """A function of the program's may ask for its length and dataset. A loader instead of it is found."""
-    loader = loader_of("shuffled")
-    loop = supervised(loader, tmp_path / "run", epochs=2, model=torch.nn.Linear(1, 1))
-    assert (len(loop), loop.dataset) == (BATCHES, loader.dataset)
-    with pytest.raises(RuntimeError) as raised:
-        for _ in loop.epochs():
-            assert len(list(loader)) == BATCHES
-    assert str(raised.value) == NOT_ITERATED
-    with pytest.raises(TypeError, match="has no length"):
-        len(supervised(loader_of("stream"), tmp_path / "run", model=torch.nn.Linear(1, 1)))
-    with pytest.raises(ValueError, match="a range of steps, which has no epochs"):
-        supervised(range(3), tmp_path / "run", model=torch.nn.Linear(1, 1)).epochs()
-
-
-def test_variables_around_both_loops_are_named(tmp_path: Path) -> None:
-    """What the function with the loop over the epochs has, and what the one with the batches has."""
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    average = torch.optim.swa_utils.AveragedModel(model)
-    loop = supervised([torch.ones(1, 1)] * 2, tmp_path / "run", epochs=2, model=model, optimizer=optimizer)
-
-    def train() -> None:
-        own = torch.Generator()
-        for batch in loop:
-            optimizer.zero_grad()
-            (model(batch) * torch.rand((), generator=own)).sum().backward()
-            optimizer.step()
-            average.update_parameters(model)
-
-    def main() -> None:
-        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
-        for _ in loop.epochs():
-            train()
-            scheduler.step()
-
-    main()
-    names = [name for name in ("scheduler", "own", "average") if any(f" {name} is not" in text for text in loop.limits)]
-    assert names == ["scheduler", "own", "average"], loop.limits
 
 
 @pytest.mark.parametrize(("kind", "step"), [("shuffled", 7), ("stream", 4), ("stateful stream", 7)])

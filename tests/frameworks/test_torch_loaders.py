@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import pickle
 import random
 import signal
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import islice
-from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +68,6 @@ class Noisy(Samples):
             "its own": self.transforms[0]["rng"].random,
         }
         return index, features + draw[self.source](), label
-
-
-class Collate:
-    """The program's own, with something that it asks for later."""
-
-    pad = 3
-
-    def __call__(self, samples: Any) -> Any:
-        return torch.utils.data.default_collate(samples)
 
 
 class Repeats:
@@ -313,19 +302,6 @@ def test_what_no_resume_brings_back_is_named(tmp_path: Path, kind: str, reason: 
     assert said != truth and len(said) == len(truth)
 
 
-def test_what_wraps_a_collate_fn_has_its_attributes(tmp_path: Path) -> None:
-    """The program finds its own through the loader, also after several loops and in a copy."""
-    loader = DataLoader(Samples(), BATCH, num_workers=2, collate_fn=Collate())
-    for name in ("one", "two"):
-        supervised(loader, tmp_path / name, model=torch.nn.Linear(4, 2))
-    assert isinstance(loader.collate_fn.given, Collate)
-    copy = pickle.loads(pickle.dumps(loader.collate_fn))
-    assert copy.pad == 3 and copy([3, 4]).tolist() == [3, 4] and not hasattr(copy, "none")
-    spawned = pickle.loads(ForkingPickler.dumps(loader.collate_fn))  # as a worker gets it that is not forked
-    spawned.seen[0] = 1
-    assert loader.collate_fn.seen[0] == 1
-
-
 class Once:
     """Can be iterated once, and does not show it."""
 
@@ -353,93 +329,3 @@ def test_an_epoch_that_yields_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="yields no batch"):
         list(supervised(twice, tmp_path / "exhausted", model=model))
     assert list(supervised([], tmp_path / "empty", epochs=3, model=model)) == []
-
-
-class UntoldBuckets(Buckets):
-    """Are told no epoch by Lightning, which tells samplers only."""
-
-
-def fit(kind: str, logdir: Path | None, say: Say, kill_at: int = -1, save_steps: int = 4) -> None:
-    """The same training under Lightning's Trainer; without a logdir it is not supervised."""
-    import lightning
-
-    from supervisor_core.lightning import SupervisorCallback
-
-    class Module(lightning.LightningModule):
-        said = False
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 2))
-
-        def training_step(self, batch: Any, number: int) -> Any:
-            ids, features, labels = batch
-            if supervisor is not None:
-                if supervisor.exactness is not None and not self.said:
-                    say(" ".join((f"resumed {Samples.loaded}", *supervisor.exactness.reasons)))
-                self.said = True
-                supervisor.run.wait_until_saved()
-                if supervisor.run.global_step == kill_at:
-                    os.kill(os.getpid(), signal.SIGKILL)
-            loss = torch.nn.functional.cross_entropy(self.layers(features), labels)
-            say(f"{ids.tolist()} {loss.item().hex()}")
-            return loss
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.AdamW(self.parameters(), lr=0.01)
-
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    random.seed(0)
-    supervisor = None if logdir is None else SupervisorCallback(logdir, save_secs=None, save_steps=save_steps)
-    loader = DataLoader(Samples(), batch_sampler=UntoldBuckets()) if kind == "untold" else loaders()[kind][0]()
-    trainer = lightning.Trainer(
-        max_epochs=EPOCHS, accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, callbacks=[] if supervisor is None else [supervisor],
-    )  # fmt: skip
-    module = Module()
-    trainer.fit(module, loader)
-    say("end " + sum(part.double().sum() for part in module.state_dict().values()).item().hex())
-
-
-@pytest.mark.parametrize(
-    ("kind", "save_steps"),
-    [("own sampler", 4), ("own sampler of the epoch", 6), ("untold", 4), ("untold", 6),
-     ("persistent workers", 4)],
-)  # fmt: skip
-def test_a_loader_of_any_kind_in_lightning(tmp_path: Path, kind: str, save_steps: int) -> None:
-    """The same: as in a fit that is not supervised, also where it goes on at an epoch's start (6)."""
-    pytest.importorskip("lightning", reason="lightning is not installed")
-    status, truth = trial(tmp_path, lambda say: fit(kind, None, say))
-    assert status == 0
-    status, first = trial(tmp_path, lambda say: fit(kind, tmp_path / "run", say, KILL_AT, save_steps))
-    assert status == -signal.SIGKILL and first == truth[: len(first)]
-    status, (verdict, *second) = trial(tmp_path, lambda say: fit(kind, tmp_path / "run", say, -1, save_steps))
-    assert (status, second) == (0, truth[save_steps * (KILL_AT // save_steps) :])
-    reasons = () if kind == "untold" else loaders()[kind][1]
-    assert verdict.partition(" ")[2].partition(" ")[2] == " ".join(reasons)
-
-
-def test_a_loop_for_each_epoch_with_a_checkpoint_of_the_last_batch(tmp_path: Path) -> None:
-    """The second loop of the process yields nothing, whatever the checkpoint is of: an error, and no silent end. One
-    object is iterated once."""
-
-    def body(say: Say) -> None:
-        data = torch.utils.data.DataLoader(list(range(6)), batch_size=2)
-        for _ in range(2):
-            loop = supervised(data, tmp_path / "run", epochs=1, model=torch.nn.Linear(1, 1), save_steps=3)
-            try:
-                for _batch in loop:
-                    say("step")
-                    loop.run.wait_until_saved()
-                next(iter(loop))
-            except (RuntimeError, ValueError) as error:
-                say(f"{type(error).__name__}: {error}"[:40])
-
-    status, lines = trial(tmp_path, body)
-    steps = ["step"] * 3
-    assert (status, lines) == (
-        0,
-        [*steps, "RuntimeError: This supervised() was iter", "ValueError: Nothing is left to do: the r"],
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -118,124 +117,6 @@ def test_passes_without_any_step_are_accumulated(tmp_path: Path) -> None:
 
     _loop(tmp_path, body, 9)
     assert set(saved) <= {0, 3, 6, 9}
-
-
-def test_the_names_of_single_objects_are_as_before(tmp_path: Path) -> None:
-    """A checkpoint of one model is read by a list of it under another name only: it says so."""
-    model = torch.nn.Linear(2, 1)
-    for _ in supervised(range(2), tmp_path / "run", model=model):
-        pass
-    for given, expected in (
-        (model, ()),
-        ([model], ('"model.0" is not in the checkpoint: it starts fresh.', '"model" is in the checkpoint, and this '
-         "program has no state of that name.")),
-    ):  # fmt: skip
-        loop = supervised(range(3), tmp_path / "run", model=given, save_secs=None)
-        iterator = iter(loop)
-        next(iterator)
-        assert loop.exactness is not None and loop.exactness.reasons == expected
-        with pytest.raises(ZeroDivisionError):
-            iterator.throw(ZeroDivisionError())  # type: ignore[attr-defined]
-
-
-class Drawing(torch.utils.data.Dataset):  # type: ignore[misc]
-    """Samples with noise, drawn when they are fetched."""
-
-    def __len__(self) -> int:
-        return 7
-
-    def __getitem__(self, index: int) -> Any:
-        return torch.randn(3) + index
-
-
-class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]
-    """Samples without a length."""
-
-    def __iter__(self) -> Any:
-        return (torch.full((3,), float(index)) for index in range(7))
-
-
-def _stateful() -> Any:
-    torchdata = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
-    with warnings.catch_warnings():  # torchdata 0.11 calls what torch 2.13 deprecates
-        warnings.simplefilter("ignore", UserWarning)
-        return torchdata.StatefulDataLoader(Drawing(), batch_size=2, shuffle=True)
-
-
-LOADERS: dict[str, Callable[[], Any]] = {
-    "shuffled": lambda: torch.utils.data.DataLoader(Drawing(), batch_size=2, shuffle=True),
-    "own generator": lambda: torch.utils.data.DataLoader(
-        Drawing(), batch_size=2, shuffle=True, generator=torch.Generator().manual_seed(5)
-    ),
-    "workers": lambda: torch.utils.data.DataLoader(torch.randn(7, 3), batch_size=2, shuffle=True, num_workers=1),
-    "stream": lambda: torch.utils.data.DataLoader(Stream(), batch_size=2),
-    "list": lambda: list(torch.randn(3, 2, 3)),
-    "torchdata": _stateful,
-}
-
-
-def train_with_two(logdir: Path, say: Say, *, event: Event = lambda loop, step: None, kind: str = "shuffled") -> None:
-    """Batches of one loader, and of another that is shorter, or longer, and asked for in two of three steps."""
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    model = torch.nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    data = torch.utils.data.DataLoader(torch.randn(24, 3), batch_size=4, shuffle=True)
-    loop = supervised(data, logdir, epochs=3, model=model, optimizer=optimizer, save_steps=2, save_secs=None)
-    unlabeled = loop.also(LOADERS[kind]())
-    for batch in loop:
-        if loop.exactness is not None and loop.global_step == loop.run._restored.manifest.step:  # type: ignore[union-attr]
-            say(" ".join(("exact", *loop.exactness.reasons)))
-        loop.run.wait_until_saved()
-        event(loop, loop.global_step)
-        extra = next(unlabeled) if loop.global_step % 3 else torch.zeros(1, 3)
-        optimizer.zero_grad()
-        (model(batch).sum() + model(extra).sum()).backward()
-        optimizer.step()
-        say(f"{loop.global_step} {unlabeled.epoch} {unlabeled.batch} {float(extra.sum()).hex()} {_bits(model)}")
-
-
-@pytest.mark.parametrize("kind", LOADERS)
-def test_a_second_loader_goes_on_where_it_was(tmp_path: Path, kind: str) -> None:
-    """In the middle of its epoch, and after several: bit by bit."""
-    truth, _, verdict, steps = killed_and_resumed(tmp_path, partial(train_with_two, kind=kind), at(13, signal.SIGKILL))
-    assert verdict == "exact" and steps == truth[-len(steps) :] and len(steps) == STEPS - 12
-    assert int(truth[-1].split()[1]) >= 2
-
-
-def test_what_is_said_of_a_second_loader(tmp_path: Path) -> None:
-    """It is a loader as the first one: its batch size may change, and what is not known of it is named."""
-    model = torch.nn.Linear(3, 1)
-
-    class Own:
-        def __iter__(self) -> Any:
-            return iter(torch.randn(4, 2, 3))
-
-    for steps, size in ((5, 2), (8, 4)):
-        loop = supervised(range(steps), tmp_path / "run", model=model, save_secs=None)
-        one = loop.also(torch.utils.data.DataLoader(torch.randn(40, 3), batch_size=size))
-        two = loop.also(Own())
-        with pytest.raises(RuntimeError, match="before the loop"):
-            next(one)
-        for _ in loop:
-            next(one)
-            next(two)
-    assert loop.exactness is not None and loop.exactness.reasons == (
-        "data.2: The loader (Own) yields batches in a way of its own: whether they are the same again is not known. "
-        "Give it state_dict() and load_state_dict().",
-        "The data go on before the last consumed samples: about 2 of this epoch will repeat.",
-        "Another batch size of data.1: 2 at the save, 4 now.",
-        "Another number of batches in an epoch of data.1: 20 at the save, 10 now.",
-    )
-    with pytest.raises(RuntimeError, match="after the loop had begun"):
-        loop.also([1])
-    with pytest.raises(ValueError, match="can be iterated only once"):
-        supervised(range(9), tmp_path / "run", model=model).also(iter([1]))
-    empty = supervised(range(9), tmp_path / "run", model=model)
-    nothing = empty.also([])
-    with pytest.raises(ValueError, match="yields no batch"), empty:
-        for _ in empty:
-            next(nothing)
 
 
 def test_an_optimizer_of_two_models_of_which_one_is_split(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,17 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trial import Event, Say, at, calls_of, killed_and_resumed, run_of, trial
+from trial import Event, Say, at, calls_of, killed_and_resumed, run_of
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
 import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: once here, not in each trial
 
 from supervisor_core import supervise  # noqa: E402
-from supervisor_core.torch.loop_frame import CARRIED, ITERATOR, OBJECT  # noqa: E402
 from supervisor_core.torch.optimizer_steps import PENDING  # noqa: E402
 from supervisor_core.training.position import ACCUMULATED  # noqa: E402
-from supervisor_core.training.state import NO_DATA_POSITION  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 STEPS = 14
@@ -103,16 +101,6 @@ def test_a_killed_loop_goes_on_bit_by_bit(tmp_path: Path, bare: bool) -> None:
     assert [session.outcome for session in run_of(tmp_path / "run").sessions] == ["lost", "completed"]
 
 
-def test_an_environment_without_a_state_is_the_only_reason(tmp_path: Path) -> None:
-    """Its random generator goes on, its episode does not: the verdict says that."""
-    truth, _, verdict, steps = killed_and_resumed(tmp_path, partial(train, env=Walk), at(10, signal.SIGKILL))
-    assert verdict == (
-        'exact "env" (Walk) has no state that can be saved: after a resume its episode begins again. Give it '
-        "get_state() and set_state()."
-    )
-    assert steps != truth[-len(steps) :]
-
-
 def _limits(tmp_path: Path, body: Callable[[Any, Any, Any], None], steps: int = 3, **state: Any) -> list[str]:
     """Train, and return what a checkpoint at the end does not capture."""
     torch.manual_seed(0)
@@ -128,33 +116,6 @@ def _step(model: Any, optimizer: Any, inputs: Any = None) -> None:
     optimizer.zero_grad()
     model(torch.randn(2) if inputs is None else inputs).sum().backward()
     optimizer.step()
-
-
-def test_what_a_loop_keeps_in_variables_is_named(tmp_path: Path) -> None:
-    """As around `supervised`: where nothing is, the position in the data is no reason."""
-
-    def clean(run: Any, model: Any, optimizer: Any) -> None:
-        for _ in run.steps(3):
-            _step(model, optimizer)
-
-    def keeps(run: Any, model: Any, optimizer: Any) -> None:
-        obs, batches = torch.zeros(2), iter([torch.ones(2)] * 9)
-        other = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in run.steps(3):
-            _step(model, optimizer, obs + next(batches))
-            other.step()
-            obs = torch.randn(2)
-
-    def by_hand(run: Any, model: Any, optimizer: Any) -> None:
-        for _ in range(3):
-            _step(model, optimizer)
-            run.step()
-
-    assert _limits(tmp_path / "clean", clean) == []
-    assert sorted(_limits(tmp_path / "keeps", keeps)) == sorted(
-        [ITERATOR.format("batches"), OBJECT.format("other"), CARRIED.format("obs")]
-    )
-    assert _limits(tmp_path / "hand", by_hand) == [NO_DATA_POSITION]
 
 
 def test_gradients_that_are_accumulated_are_not_saved(tmp_path: Path) -> None:
@@ -185,26 +146,6 @@ def test_gradients_that_are_accumulated_are_not_saved(tmp_path: Path) -> None:
     models = [torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)]
     optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in models]
     assert PENDING.format("pair.1") in _limits(tmp_path / "two", two, pair=optimizers, models=models)
-
-
-def test_a_loop_without_with_ends_its_session(tmp_path: Path) -> None:
-    """By a break, an error, or a signal, as that of `supervised`."""
-
-    def left(say: Say, how: str) -> None:
-        for step in supervise(tmp_path / how, state={"model": torch.nn.Linear(2, 1)}, save_secs=None).steps(5):
-            if step == 3 and how == "break":
-                break
-            if step == 3 and how == "error":
-                raise ArithmeticError("the loss exploded")
-            if step == 3:
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    found = {}
-    for how in ("break", "error", "signal"):
-        status, _ = trial(tmp_path, partial(left, how=how))
-        (session,) = run_of(tmp_path / how).sessions
-        found[how] = (status, session.outcome)
-    assert found == {"break": (0, "completed"), "error": (1, "error"), "signal": (-signal.SIGTERM, "signal")}
 
 
 def test_a_step_calls_few_functions(tmp_path: Path) -> None:

@@ -18,9 +18,7 @@ from trial import PAUSE, Event, Say, at, killed_and_resumed, run_of, trial
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
 import supervisor_core  # noqa: E402
-from supervisor_core.base.errors import CheckpointError  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.position import OTHER_LOOP  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 STEPS, ACCUMULATE = 18, 3
@@ -106,37 +104,6 @@ def test_a_killed_loop_over_steps_goes_on_bit_by_bit(tmp_path: Path, options: di
     assert verdict == "exact" and steps == truth[-len(steps) :] and len(steps) == STEPS - 8 + 1
 
 
-def test_a_range_may_become_longer(tmp_path: Path) -> None:
-    """A finished run goes on where the program asks for more steps: with the bits of one that had asked at once."""
-    _, truth = trial(tmp_path, lambda say: train(tmp_path / "truth", say, steps=STEPS + 4))
-    run = tmp_path / "run"
-    _, first = trial(tmp_path, lambda say: train(run, say))
-    status, (verdict, *second) = trial(tmp_path, lambda say: train(run, say, steps=STEPS + 4))
-    assert (status, verdict) == (0, "exact") and [*first[:-1], *second] == truth
-    status, ends = trial(tmp_path, lambda say: train(run, say))  # nothing is left, and no error
-    assert status == 0 and len(ends) == 1
-    assert [(one.outcome, one.last_step) for one in run_of(run).sessions][:2] == [("completed", 18), ("completed", 22)]
-
-
-def test_a_program_with_a_checkpoint_of_its_own_begins_at_its_step(tmp_path: Path) -> None:
-    """The range's first number is the step of a new run. Later the run's checkpoint decides, wherever it begins."""
-    for start, expected in ((300_000, [300_000, 300_001]), (300_001, [300_002, 300_003]), (0, [300_004])):
-        with supervised(range(start, expected[-1] + 1), tmp_path / "run", model=Net()) as loop:
-            assert [number for number in loop if number == loop.global_step] == expected
-
-
-def test_a_generator_in_state_is_captured(tmp_path: Path) -> None:
-    """As the message about it says to do: it goes on, and nothing is named."""
-    drawn: list[float] = []
-    for end in (2, 4):
-        rng, own = np.random.default_rng(3), torch.Generator().manual_seed(5)
-        loop = supervised(range(end), tmp_path / "run", model=Net(), state={"rng": rng, "own": own})
-        drawn += [rng.random() + torch.rand((), generator=own, dtype=torch.float64).item() for _ in loop]
-    rng, own = np.random.default_rng(3), torch.Generator().manual_seed(5)
-    assert drawn == [rng.random() + torch.rand((), generator=own, dtype=torch.float64).item() for _ in range(4)]
-    assert loop.exactness is not None and loop.exactness.is_exact
-
-
 def test_gradients_that_are_accumulated_over_steps_are_not_saved_between(tmp_path: Path) -> None:
     """A step without the optimizer's is counted, and a checkpoint waits for the one that has it."""
     model = Net()
@@ -178,15 +145,6 @@ def test_a_signal_in_an_evaluation_before_the_step_is_saved_at_once(tmp_path: Pa
     status, said = trial(tmp_path, body)
     assert (status, said) == (-signal.SIGTERM, ["ckpt-2", "None"])
     assert [saved.step for saved in run_of(tmp_path / "run").checkpoints] == [2, 3]
-
-
-def test_another_kind_of_loop_is_refused(tmp_path: Path) -> None:
-    """A checkpoint of a range in a loop over a loader, and the other way round: with what to do."""
-    for first, second in ((range(2), [1, 2]), ([1, 2], range(4))):
-        logdir = tmp_path / type(first).__name__
-        assert len(list(supervised(first, logdir, model=Net()))) == 2
-        with pytest.raises(CheckpointError, match=OTHER_LOOP.partition("{")[0]):
-            list(supervised(second, logdir, model=Net(), epochs=1))
 
 
 def test_supervise_captures_pytorch(tmp_path: Path) -> None:

@@ -239,28 +239,6 @@ def test_the_numbers_of_enumerate_are_named(tmp_path: Path, around: Callable[[An
     assert any("enumerate" in limit for limit in loop.limits) is (bool(reasons) and not own_epochs)
 
 
-def test_what_is_given_is_not_named(tmp_path: Path) -> None:
-    """Objects that are captured, as such, wrapped, or within one that is."""
-    for steps in (2, 3):
-        model = Net()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-        first, second = (torch.optim.lr_scheduler.ConstantLR(optimizer, total_iters=9) for _ in range(2))
-        schedule = torch.optim.lr_scheduler.SequentialLR(optimizer, [first, second], [5])
-        other, scaler = torch.optim.swa_utils.AveragedModel(model), torch.amp.GradScaler("cpu")
-        best, parts = {"loss": 1e9, "at": 0}, {"model": model, "scheduler": schedule, "scaler": scaler, "ema": other}
-        loop = supervised(range(steps), tmp_path / "run", optimizer=optimizer, state={"best": best}, **parts)
-        for _ in loop:
-            scaler.scale(model(*get_batch())).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            schedule.step()
-            other.update_parameters(model)
-            best.update(loss=0.5, at=best["at"] + 1)
-            model.eval()
-    assert loop.exactness is not None and loop.exactness.reasons == ()
-    assert isinstance(second.last_epoch, int)
-
-
 class Odd:
     """What cannot be asked what it is."""
 

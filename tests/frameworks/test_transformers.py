@@ -7,11 +7,10 @@ import random
 import shutil
 import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,6 @@ with warnings.catch_warnings():
 from supervisor_core.base.errors import NoUsableCheckpointError  # noqa: E402
 from supervisor_core.base.options import Options  # noqa: E402
 from supervisor_core.checkpoint.manifest import NAME  # noqa: E402
-from supervisor_core.torch.tensors import BUFFERS  # noqa: E402
 from supervisor_core.transformers import SupervisorCallback, sealing  # noqa: E402
 from supervisor_core.transformers import data as hf_data  # noqa: E402
 
@@ -197,42 +195,6 @@ def test_data_that_draw_random_numbers_are_named(tmp_path: Path, draws: bool | s
     assert verdict == " ".join(("exact", *reasons, "Another number of workers: 0 at the save, 1 now."))
 
 
-class Endless(torch.utils.data.Sampler[int]):
-    """Has no length."""
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(lambda: random.randrange(4), None)
-
-
-class Drawn(torch.utils.data.BatchSampler):
-    """Makes batches in a way of its own."""
-
-
-def test_what_the_trainer_does_not_find_again_is_named() -> None:
-    """A sampler that is not set to its epoch, or makes batches in a way of its own, a loader's own ``__iter__``,
-    batches of rank 0, BatchNorm's statistics of each rank."""
-    plain = {"ignore_data_skip": False, "save_only_model": False, "world_size": 2, "ddp_broadcast_buffers": None}
-    args, state, data = SimpleNamespace(**plain), transformers.TrainerState(), Samples()
-    loader = torch.utils.data.DataLoader(data, 4)
-    model = torch.nn.BatchNorm1d(4)
-    assert hf_data.limits(args, state, loader, model) == ()
-    shuffled = torch.utils.data.DataLoader(data, 4, shuffle=True)
-    divided = SimpleNamespace(dataset=data, batch_sampler=SimpleNamespace(batch_sampler=shuffled.batch_sampler))
-    for each in (shuffled, divided):
-        assert hf_data.limits(args, state, each, model) == (hf_data.SAMPLER.format("RandomSampler"),)
-    shuffled.sampler.set_epoch = print
-    assert hf_data.limits(args, state, divided, model) == ()
-    drawn = SimpleNamespace(dataset=data, batch_sampler=Drawn(shuffled.sampler, 4, drop_last=False))
-    assert hf_data.limits(args, state, drawn, model) == (hf_data.SAMPLER.format("Drawn"),)
-    endless = torch.utils.data.DataLoader(data, 4, sampler=Endless())
-    assert hf_data.limits(args, state, endless, model) == (hf_data.SAMPLER.format("Endless"),)
-    own = type("Own", (torch.utils.data.DataLoader,), {"__iter__": lambda self: iter(())})(data, 4)
-    assert hf_data.limits(args, state, own, model) == (hf_data.LOADER.format("Own"),)
-    args.ddp_broadcast_buffers = False
-    handed = type("DataLoaderDispatcher", (torch.utils.data.DataLoader,), {})(data, 4)
-    assert hf_data.limits(args, state, handed, model) == (hf_data.DISPATCH, BUFFERS)
-
-
 DRAW: dict[str, Callable[[], object]] = {
     "python": random.random, "numpy": lambda: np.random.rand(1), "torch": lambda: torch.rand(1),
 }  # fmt: skip
@@ -337,11 +299,3 @@ def test_the_newest_whole_checkpoint_is_chosen(tmp_path: Path) -> None:
     assert sealing.newest(str(tmp_path), start_over=True) is None
     shutil.rmtree(tmp_path / "checkpoint-18")
     assert sealing.newest(str(tmp_path)) is None
-
-
-def test_wrong_arguments() -> None:
-    """Are refused."""
-    with pytest.raises(ValueError, match="save_secs is -1"):
-        SupervisorCallback(save_secs=-1)
-    with pytest.raises(RuntimeError, match="Give this callback to a Trainer"):
-        SupervisorCallback().resume_from()

@@ -27,15 +27,12 @@ with warnings.catch_warnings():
 
 from supervisor_core import Options  # noqa: E402
 from supervisor_core.base.clock import SYSTEM_CLOCK  # noqa: E402
-from supervisor_core.base.errors import CheckpointError, NoUsableCheckpointError, RanksError  # noqa: E402
+from supervisor_core.base.errors import NoUsableCheckpointError, RanksError  # noqa: E402
 from supervisor_core.checkpoint.manifest import NAME, Manifest, read_manifest  # noqa: E402
 from supervisor_core.checkpoint.sealed_store import Sealed  # noqa: E402
 from supervisor_core.training.distributed_run import At, Row  # noqa: E402
-from supervisor_core.training.ranks import NUMBER  # noqa: E402
 from supervisor_core.training.save_point import Due, SavePolicy  # noqa: E402
-from supervisor_core.training.saver import Job as SaveJob  # noqa: E402
 from supervisor_core.transformers import SupervisorCallback, ranks  # noqa: E402
-from supervisor_core.transformers import data as hf_data  # noqa: E402
 
 STEPS = 18
 pytestmark = pytest.mark.timeout(400)  # several processes each, of which every one may wait for every other
@@ -106,18 +103,6 @@ def saver_of(directory: Path, others: Others) -> Any:
     )  # fmt: skip
 
 
-def test_what_any_rank_finds_counts(tmp_path: Path) -> None:
-    """Whether its data draw, and why its resume is not exact."""
-    run = run_of(tmp_path, Others(said=("It draws.",), row=lambda row: row._replace(extra=2)))
-    assert run.meet_at_save(0) == 2 and hf_data.DOUBTS[2] == (hf_data.DRAWS,)
-    assert run.merged(("It streams.",)) == ("It streams.", "It draws.")
-    others = Others(said=(None, ["The data draw."]))
-    run = run_of(tmp_path, others, facts=lambda: {NUMBER: "2"}, sources=tuple)
-    manifest = Manifest(format="transformers", step=12, facts={NUMBER: "4"})
-    verdict = run.state.resume(manifest, {"objects": {}, "random": {}}, {})
-    assert verdict.reasons == ("Another number of ranks: 4 at the save, 2 now.", "Rank 1: The data draw.")
-
-
 def test_a_rank_that_goes_its_own_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Is an error that names it: another step at a save, another checkpoint restored, another directory."""
     run = run_of(tmp_path, Others(row=lambda row: Row(At.STEP, 3)))
@@ -156,15 +141,6 @@ def test_rank_0_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             SupervisorCallback().resume_from(tmp_path)
 
 
-def test_a_part_that_is_missing(tmp_path: Path) -> None:
-    """Is an error that names the rank: a checkpoint without its random states is not sealed."""
-    saver = saver_of(tmp_path, Others())
-    (tmp_path / "checkpoint-8").mkdir()
-    (tmp_path / "checkpoint-8" / "rng_state_0.pth").touch()
-    with pytest.raises(CheckpointError, match=r"rng_state_1.pth of rank 1 is missing: all ranks need the same"):
-        saver._write(SaveJob(8, "timer"))
-
-
 def test_what_splits_a_model_is_refused() -> None:
     """With an error that names it, and says what to do, before anything is trained."""
     for given, text in [
@@ -180,20 +156,3 @@ def test_what_splits_a_model_is_refused() -> None:
         args = SimpleNamespace(**{**plain, "distributed_state": state, **given})
         with pytest.raises(ValueError, match=text):
             SupervisorCallback().on_init_end(args, None, None)
-
-
-def test_what_splits_a_state_is_refused() -> None:
-    """Likewise; DistributedDataParallel is not."""
-    state = SimpleNamespace(distributed_type="MULTI_GPU")
-    args: Any = SimpleNamespace(
-        world_size=2, fsdp=[], deepspeed=None, save_on_each_node=False, distributed_state=state
-    )  # fmt: skip
-    model = torch.nn.Linear(1, 1)
-    ranks.refuse_split(args, model, torch.optim.SGD(model.parameters()))
-    zero = SimpleNamespace(optimizer=type("ZeroRedundancyOptimizer", (), {})())
-    with pytest.raises(ValueError, match="here is a ZeroRedundancyOptimizer, in 2 processes"):
-        ranks.refuse_split(args, model, zero)
-    split = type("DTensor", (torch.nn.Parameter,), {})(torch.zeros(1))
-    model.weight = split
-    with pytest.raises(ValueError, match="here is a model that is split over them"):
-        ranks.refuse_split(args, model, None)
