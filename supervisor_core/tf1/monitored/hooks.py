@@ -239,7 +239,11 @@ class GlobalStepWaiterHook(HostedHook, tf.compat.v1.train.GlobalStepWaiterHook):
     """
 
     sleeps = True
-    _coord: Any = None
+
+    def __init__(self, wait_until_step: int) -> None:
+        super().__init__(wait_until_step)
+        self._wait_until_step = wait_until_step
+        self._coord: Any = None
 
     def is_due(self, step: int) -> bool:
         """Return whether the wait is not over."""
