@@ -217,7 +217,6 @@ def start_backend(
         kept_ticks=kept_ticks,
         all_saves=cache is None,
         cache=cache,
-        peeks=False,
     )
     index = Index(logdirs, refresh_secs, watch)
     scalar_store = ScalarStore(lambda directory: RunIndex(directory, directory), max_bytes, min(1.0, refresh_secs))

@@ -160,8 +160,6 @@ def _compiled(expression: str | None, what: str) -> re.Pattern[str] | None:
         raise ValueError(f"{what} is no regular expression ({error}): {expression!r}.") from error
 
 
-_PEEKED_BYTES = (4 << 10, 64 << 10, 1 << 20)
-"""Pieces of a file in which the record of its session is looked for: it comes first, or after a graph."""
 PIECE_BYTES = 64 * 1024 * 1024
 """Size of the pieces in which a file is read: some 1.3 million scalars."""
 
@@ -282,23 +280,6 @@ class RunIndex:
                     goal = goal or facts.size_bytes
                     reading = goal is None or facts.read_bytes < goal
         self._siblings.clear()
-
-    def peek(self, is_other: Callable[[str], bool]) -> Iterator[Chunk]:
-        """Yield the first records of the newest file, as long as the caller wants some; `pieces` yields what follows.
-
-        Args:
-            is_other: says of a file's name whether it is passed over.
-        """
-        yield from self._match_names()
-        names = [name for name in self._names if not is_other(name) and name not in self._directory.links]
-        if names:
-            reader = self._readers[names[-1]]
-            for most_bytes in _PEEKED_BYTES:
-                chunk = reader.read(most_bytes)
-                if chunk is not None:
-                    yield chunk
-                if not reader.has_more:
-                    return
 
     def grown(self) -> Iterator[Range]:
         """Yield the range that `pieces` will read first, of each file with new bytes."""

@@ -5,12 +5,9 @@
     scrape (any thread)        the page that is up, the ages at this moment, and how the exporter itself is
 
 Nothing that a scrape does waits for a look, or for storage. A look that hangs holds up no other logdir: of that one the
-page has what was found last, and its age in ``supervisor_exporter_last_refresh_timestamp_seconds``. Only the first
-look, which may take minutes, publishes pages on its way, of the runs that it has read to their ends, and keeps these up
-to date; there is no last refresh of a logdir until it is through.
-
-The label of a run depends on what others call themselves, and a copy is known by its original. So a run that calls
-itself as one does that is not read yet is not served before that is: nothing served is ever taken back.
+page has what was found last, and its age in ``supervisor_exporter_last_refresh_timestamp_seconds``. The first look,
+which may take minutes, publishes nothing before its end: the label of a run depends on what the others call themselves,
+and a copy is known by its original.
 """
 
 from __future__ import annotations
@@ -65,8 +62,6 @@ DEFAULT_INTERVAL_SECS = 15.0
 MAX_NAMED = 10
 """How many deleted runs are named in one line of the log."""
 _STOP_SECS = 2.0
-_SHOW_SECS, _SHOW_SHARE = 1.0, 0.1
-"""How often what the first scan has read so far is published at most, and the share of its time that this may take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +114,6 @@ class Exporter:
         self._vanished = VanishedRuns(self.forget_after_secs)
         self._announced = False
         self._versions = _versions()
-        self._show_next = self.clock.monotonic()
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._scan_repeatedly, args=(index,), name="exporter-refresh", daemon=True)
@@ -158,7 +152,7 @@ class Exporter:
     @property
     def has_looked(self) -> bool:
         """Whether the first look at each logdir is over."""
-        return all(scan is not None and scan.is_through for scan in self._scans)
+        return all(scan is not None for scan in self._scans)
 
     def start(self, on_progress: Callable[[int, int], None] | None = None) -> None:
         """Start scanning, in daemon threads.
@@ -255,25 +249,17 @@ class Exporter:
 
     def _scan(self, index: int) -> None:
         watch, known, began = self.watches[index], self._scans[index], self.clock.monotonic()
-        first = known is None or known.at is None
-        snapshot = watch.refresh(self._showing(index) if first else None)
+        snapshot = watch.refresh(self._counting(index) if known is None else None)
         secs = self.clock.monotonic() - began
         at = self.clock.wall() if snapshot.reachable else None if known is None else known.at
         self._scans[index] = _Scan(snapshot=snapshot, at=at, secs=secs)
 
-    def _showing(self, index: int) -> Callable[[int, int], None]:
-        """Return what shows the runs of a logdir that have been read so far."""
+    def _counting(self, index: int) -> Callable[[int, int], None]:
+        """Return what counts the runs of a logdir that have been read so far."""
 
         def progressed(done: int, total: int) -> None:
             self._read[index] = done, total
             self._on_progress(sum(read for read, _ in self._read), sum(found for _, found in self._read))
-            began = self.clock.monotonic()
-            if began < self._show_next:
-                return
-            self._scans[index] = _Scan(snapshot=self.watches[index].so_far())
-            self._publish()
-            ended = self.clock.monotonic()
-            self._show_next = ended + max(_SHOW_SECS, (ended - began) / _SHOW_SHARE)
 
         return progressed
 
@@ -297,27 +283,20 @@ class Exporter:
             for index, scan in scans.items()
             for name, watched in sorted(scan.snapshot.runs.items())
         }
-        unread: dict[Key, str | None] = {}
-        for index, scan in scans.items():
-            unread |= {(index, name): claim for name, claim in (scan.snapshot.unread or {}).items()}
         live = self._copies.marked(found)
         problems = {index: list(scan.snapshot.problems) for index, scan in scans.items()}
         gone = self._missed(scans, problems, now)
         own_names = {key: None if run.copy_of is not None else run.own_name for key, run in live.items()}
         own_names |= {key: run.own_name for key, run in gone.items()}
-        labels = self._labels_of({**own_names, **unread}, scans)
-        # A run is served once it is known to which of them its name is left.
-        rivals = set(filter(None, unread.values()))
-        shown = {key: run for key, run in live.items() if own_names[key] not in rivals} if rivals else live
-        written = self._write_live(shown, labels, problems, now)
+        labels = self._labels_of(own_names, scans)
+        written = self._write_live(live, labels, problems, now)
         texts = [text for _, text in written.values()]
         for key, run in gone.items():
             texts.append(run.written(labels[key], now, self.thresholds.stall_hold_secs))
             problems[key[0]].append(f"Run {labels[key]!r}: its directory is gone, and it had not ended.")
         self._written = written
         self._held = {key: held for key, held in self._held.items() if key in written or key in gone}
-        if self.has_looked:
-            # Not before: in the first looks a run may have its own name because a rival has not been read yet.
+        if self.has_looked:  # not before: a rival of another logdir may not have been read yet
             self._labels = labels
         self._show(Page(texts), scans, problems)
 
@@ -363,14 +342,14 @@ class Exporter:
         alive = Counter(index for (index, _), (watched, _) in self._written.items() if watched.run.state in LIVE)
         logdirs = list(self._current.logdirs)
         for index, scan in scans.items():
-            new = scan.is_through and scan is not logdirs[index].scan
+            new = scan is not logdirs[index].scan
             failures = logdirs[index].failures + (new and bool(problems[index]))
             displaced = not scan.snapshot.runs and self._vanished.is_displaced(index, scan.snapshot.identity)
             logdirs[index] = replace(
                 logdirs[index], runs=counts[index], live=alive[index], scan=scan, failures=failures, displaced=displaced
             )
         self._current = _CurrentPage(page=page, logdirs=tuple(logdirs))
-        found = [text for index, scan in scans.items() if scan.is_through for text in problems[index]]
+        found = [text for index in scans for text in problems[index]]
         self._problems.look_had([*found, *page.problems])
         if self.ready and not self._announced:
             self._announced = True
@@ -475,11 +454,6 @@ class _Scan:
     secs: float | None = None
     """Duration of that scan."""
 
-    @property
-    def is_through(self) -> bool:
-        """Whether a scan has ended: it has reached the logdir at least once, or found that it cannot."""
-        return self.at is not None or not self.snapshot.reachable
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LogdirFacts:
@@ -505,14 +479,6 @@ class _LogdirFacts:
     def last_scan(self) -> _Scan | None:
         """Its newest scan, once one has reached it."""
         return None if self.scan is None or self.scan.at is None else self.scan
-
-    @property
-    def first_look_at(self) -> float | None:
-        """When the runs on the page were last brought up to date, while the first scan is under way; None after it,
-        before the first of them, and where the names of the unread ones are not known."""
-        if self.scan is None or self.scan.is_through or self.scan.snapshot.unread is None:
-            return None
-        return self.scan.snapshot.at
 
     @property
     def reachable(self) -> bool:

@@ -499,11 +499,6 @@ LOGDIR_METRICS: tuple[LogdirMetric, ...] = (
     of_logdir("runs", "Runs of the logdir that are served.", lambda logdir: logdir.runs if logdir.scanned else None),
     of_logdir("live_runs", "Those of them that are alive.", lambda logdir: logdir.live if logdir.scanned else None),
     of_logdir("last_refresh_timestamp_seconds", "When the logdir was last looked at, to the end.", "last_scan.at"),
-    of_logdir(
-        "first_look_timestamp_seconds",
-        "When the runs that the first look at the logdir has read so far were brought up to date.",
-        "first_look_at",
-    ),
     of_logdir("refresh_duration_seconds", "How long that took.", "last_scan.secs"),
     of_logdir(
         "refresh_failures_total",

@@ -33,8 +33,8 @@ for rule in (rule for group in GROUPS for rule in group["rules"]):
     rule["expr"] = rule["expr"].replace(" offset 1m", " offset 2s")  # what a fleet is recorded by, each second
 RULES = [rule for group in GROUPS for rule in group["rules"]]
 RECORDED = [rule["record"] for rule in RULES if "record" in rule]
-ONLY_IN_NEED = {"supervisor_exporter_shards", "supervisor_exporter_first_look_timestamp_seconds"}
-"""Served of shards only, or before the first look is over."""
+ONLY_IN_NEED = {"supervisor_exporter_shards"}
+"""Served of shards only."""
 
 
 def everything(tick: int) -> RunStatus:

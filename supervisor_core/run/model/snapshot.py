@@ -141,9 +141,6 @@ class LogdirSnapshot:
     """Name, as TensorBoard has it -> run, by name."""
     elsewhere: tuple[str, ...] = ()
     """Names of the runs of other shards, which are not read."""
-    unread: Mapping[str, str | None] | None = field(default_factory=dict)
-    """Of a first look under way: the runs that are not read yet -> the label under which their own processes serve
-    them, as far as that is known; None where these are not known."""
     problems: tuple[str, ...] = ()
     """What about the logdir could not be looked at; empty when all of it was."""
     requests: int = 0

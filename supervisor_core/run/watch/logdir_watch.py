@@ -50,8 +50,6 @@ class LogdirWatch:
         presence: where checkpoints are looked for.
         cache: directory of the runs that have ended (`run_cache`): a first look then does not read them. None:
             everything is read. One that cannot be used costs a warning.
-        peeks: whether a first look begins with what each run calls itself, for `so_far`: some records of all runs are
-            then held at once.
         clock: its wall time dates each look.
 
     Raises:
@@ -76,7 +74,6 @@ class LogdirWatch:
         filesystem: ReadFilesystem | None = None,
         presence: CheckpointPresence | None = None,
         cache: str | None = None,
-        peeks: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._source = source_of(logdir) if filesystem is None else filesystem
@@ -87,7 +84,6 @@ class LogdirWatch:
         self._presence = presence or CheckpointPresence(logdir, listed=listed)
         self._clock = clock
         self._kept_ticks, self._all_saves = kept_ticks, all_saves
-        self._peeks = peeks
         self._runs: dict[str, RunTracker] = {}
         self._copies, self._hparams = CopyMarks[str](), HParamsByPlace()
         self._done = 0
@@ -158,35 +154,15 @@ class LogdirWatch:
             identity=_identity(self.logdir),
         )
 
-    def so_far(self) -> LogdirSnapshot:
-        """Return the runs that the refresh under way has read to their ends, as they are now, without problems.
-
-        For ``on_progress``, so that something can be shown before the first refresh of a large logdir ends.
-        """
-        is_local = not isinstance(self._source, RemoteSource)
-        names, later = self._index.order[: self._done], self._index.order[self._done :]
-        if is_local:
-            for name in names:
-                self._run(name).catch_up()
-        now, boot_now = self._clock.wall(), boot_secs(self._clock)
-        return LogdirSnapshot(
-            logdir=self.logdir,
-            at=now,
-            runs={name: self._run(name).refresh(now, boot_now) for name in names},
-            elsewhere=self._index.elsewhere,
-            unread={name: self._run(name).claim for name in later} if is_local else None,
-        )
-
     def close(self) -> None:
         """Bring the cache up to date."""
         self._keep()
 
     def _read(self, progressed: Callable[[int, int], None] | None = None) -> None:
-        peeks = self._peeks and not (self._runs or isinstance(self._source, RemoteSource))
         self._index.refresh(
             progressed,
             take=lambda name, chunks: self._run(name).update(chunks),
-            begin=lambda index: self._run(index.name).begin(peeks=peeks),
+            begin=lambda index: self._run(index.name).begin(),
         )
 
     def _keep(self) -> None:

@@ -13,9 +13,7 @@ from functools import cached_property
 from supervisor_core.base.systems import free_bytes
 from supervisor_core.events.chunk import Chunk, FileFacts
 from supervisor_core.events.index import RunIndex
-from supervisor_core.events.telemetry import SessionRecord
 from supervisor_core.run.fold.bounds import UNSEEN
-from supervisor_core.run.fold.file_fold import RESTARTER_SUFFIX
 from supervisor_core.run.fold.first_error import has_lost_unknown_rank, with_first_error
 from supervisor_core.run.fold.goodput import is_down
 from supervisor_core.run.fold.run_fold import RunFold
@@ -78,8 +76,6 @@ class RunTracker:
         self._times_read_again = 0
         self._is_kept = False
         """Whether the cache has it as it is."""
-        self.claim: str | None = None
-        """Until it is read: the label under which its own process serves it, as far as is known."""
         self._clock = WriterClock()
         self._live = Live()
         """What is known now of the newest session."""
@@ -117,23 +113,10 @@ class RunTracker:
     def _new_fold(self) -> RunFold:
         return RunFold(self.index.name, kept_ticks=self._kept_ticks, all_saves=self._all_saves)
 
-    def begin(self, *, peeks: bool) -> None:
-        """Go on from what the cache has of the run; else find out what it calls itself.
-
-        Args:
-            peeks: whether the first records of its newest file may be read for that: where a request costs nothing.
-        """
+    def begin(self) -> None:
+        """Go on from what the cache has of the run."""
         kept = None if self._cache is None else self._cache.kept(self.index.name)
-        if kept is None and peeks:
-            for chunk in self.index.peek(lambda name: name.endswith(RESTARTER_SUFFIX)):
-                self.update([chunk])
-                records = [getattr(mark, "record", None) for mark in chunk.marks]
-                found = [record.run for record in records if isinstance(record, SessionRecord)]
-                self.claim = found[-1] if found else None
-                if found:
-                    return
         if kept is not None:
-            self.claim = kept.last.own_name
             self._let_go()
             self.index.resume(kept.positions)
             self._stamp, self._looked_at = kept.stamp, kept.looked_at
@@ -164,12 +147,6 @@ class RunTracker:
         except Exception as error:  # a fault of ours; it must not cost the other runs
             _LOG.exception("The events of run %s could not be understood", self.index.name)
             self._lost = f"its events could not be understood: {error!r}"
-
-    def catch_up(self) -> None:
-        """Read what is new since it was read, unless it is over."""
-        if self._last is None or self._last.run.state in _MOVING:
-            for chunk in self.index.pieces():
-                self.update([chunk])
 
     def settle(self, now: float, boot_now: float) -> None:
         """Put the run together, if it has ended: so that of many runs not all is kept at once that is needed for it."""

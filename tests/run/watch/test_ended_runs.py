@@ -32,7 +32,7 @@ def test_a_first_look_holds_no_fold_of_a_run_that_it_has_not_read(tmp_path: Path
     write_runs(tmp_path, 8)
     monkeypatch.setattr(run_tracker, "RunFold", Counted)
     counts: list[int] = []
-    LogdirWatch(str(tmp_path), peeks=False).refresh(lambda done, total: counts.append(folds()))
+    LogdirWatch(str(tmp_path)).refresh(lambda done, total: counts.append(folds()))
     assert len(counts) == 8
     assert max(counts) <= 1
 
@@ -41,11 +41,11 @@ def test_what_is_held_of_a_run_that_has_ended_is_bounded(tmp_path: Path) -> None
     """Of thousands of runs, what is held of each is the memory of who watches them."""
     count = 120
     write_runs(tmp_path, count)
-    LogdirWatch(str(tmp_path), peeks=False).refresh()  # what is loaded once
+    LogdirWatch(str(tmp_path)).refresh()  # what is loaded once
     gc.collect()
     tracemalloc.start()
     try:
-        watch = LogdirWatch(str(tmp_path), peeks=False)
+        watch = LogdirWatch(str(tmp_path))
         runs = watch.refresh().runs
         gc.collect()
         held = tracemalloc.get_traced_memory()[0] / count

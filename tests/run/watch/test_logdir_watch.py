@@ -89,23 +89,6 @@ def test_downtime_grows_of_a_run_that_failed_ahead_of_the_reader_s_clock(tmp_pat
     assert watch.refresh().runs["a"].run.goodput.secs[DOWNTIME] == pytest.approx(100, abs=1.0)
 
 
-def test_what_was_read_so_far(tmp_path: Path, writing, clock) -> None:
-    """During a look, the runs can be had that it has read to their ends, those first that were written last; of those
-    that have ended nothing is redone."""
-    for name in ("a", "b"):
-        file = writing.RunFile(tmp_path / name).ready().beat(clock.now - 50, steps=5).stop(clock.now - 40)
-        os.utime(file.path, (clock.now, clock.now - (name == "b")))
-    watch = LogdirWatch(str(tmp_path), clock=clock)
-    seen = []
-    snapshot = watch.refresh(lambda done, total: seen.append(watch.so_far()))
-    assert [(early.logdir, early.at, early.problems, list(early.runs)) for early in seen] == [
-        (str(tmp_path), clock.now, (), ["a"]),
-        (str(tmp_path), clock.now, (), ["a", "b"]),
-    ]
-    assert [early.runs["a"].run.state for early in seen] == ["completed", "completed"]
-    assert all(early.runs["a"] is snapshot.runs["a"] for early in seen)
-
-
 def test_new_events_are_seen(tmp_path: Path, writing, clock) -> None:
     """A run that has grown is put together again, from its new events."""
     file = writing.RunFile(tmp_path / "a").ready().beat(clock.now - 50, steps=5)
