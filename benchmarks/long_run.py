@@ -106,7 +106,7 @@ class LongRun:
         return iter(())
 
     def write(self, record: Record, step: int | None = None, *, is_periodic: bool = False, **how: Any) -> bool:
-        """See `TelemetrySink.write`."""
+        """See `TelemetryRecorder.write`."""
         event = self.history.take(record, is_periodic=is_periodic) if isinstance(record, HeartbeatRecord) else record
         if event is None:
             return True

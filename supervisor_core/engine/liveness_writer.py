@@ -48,7 +48,7 @@ _LOG = logging.getLogger("supervisor_core")
 
 
 class LivenessWriter:
-    """Keeps one liveness file; a `supervisor_core.engine.recorder.TelemetrySink`.
+    """Keeps one liveness file; a `supervisor_core.engine.recorder.Live`.
 
     Only the end blocks, for five seconds at most; nothing raises. Of two live processes with one name the later keeps
     the file; the earlier logs that once and stops writing.

@@ -18,7 +18,7 @@ from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.pace import PaceWatch
 from supervisor_core.engine.progress import Pause, Progress, ProgressSnapshot
-from supervisor_core.engine.recorder import TelemetrySink
+from supervisor_core.engine.recorder import TelemetryRecorder
 from supervisor_core.engine.stall_stacks import StallStacks
 from supervisor_core.engine.stalls import (
     NO_RESPONSE,
@@ -57,9 +57,9 @@ TICK_SECS = 1.0
 """The monitor's interval in seconds: the resolution of stalls and of the rate."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class SessionIdentity:
-    """Identity of a session, and what came before it."""
+    """Identity of a session, and what came before it: kept up to date by its `SessionRecorder`."""
 
     record: SessionRecord
     """As it is known by now: what was restored follows once the session is ready."""
@@ -106,7 +106,7 @@ class SessionMonitor:
         options: Options,
         progress: Progress,
         saves: CheckpointStats,
-        recorder: TelemetrySink,
+        recorder: TelemetryRecorder,
         threads: Callable[[], Iterable[ThreadStatus]],
         workers: Callable[[], Iterable[WorkerStatus]] = lambda: (),
         hurry_workers: Callable[[], None] | None = None,
@@ -173,10 +173,6 @@ class SessionMonitor:
         self._progress.unwatched()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(deadline.timeout / 2)
-
-    def identify(self, identity: SessionIdentity) -> None:
-        """Replace the identity, once more is known of earlier sessions."""
-        self._identity = identity
 
     @property
     def elapsed_secs(self) -> float | None:

@@ -9,12 +9,11 @@ extrapolate it, if the last readings agreed with the count.
 
     interpreter_blocked   native code held the interpreter lock: the process ran, and nothing in Python could
     machine_suspended     the monotonic clock stood still, and the one that counts suspended time did not
-    machine_paused        no process of the machine ran: a frozen virtual machine
-    stopped               others ran and this process did not: SIGSTOP, or a frozen container
+    stopped               this process did not run: SIGSTOP, a frozen container or virtual machine
 
 Counters of the system show the difference. A thread that waits for the interpreter lock wakes every 5 ms
 (`sys.getswitchinterval`) to ask for it, and the system counts that as a voluntary switch; in a process that is stopped
-no thread wakes. A machine that runs switches between its processes all the time.
+no thread wakes.
 
 How far a session is, and how fast: `Speed`, from the steps that it counts and the readings of its global step.
 
@@ -45,15 +44,12 @@ from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.run.model.distribution import STEP_BOUNDS, Distribution, Histogram
 from supervisor_core.run.model.run import BUCKET_OF_PHASE, SILENT
 
-PauseCause = Literal["stopped", "machine_suspended", "machine_paused", "interpreter_blocked"]
+PauseCause = Literal["stopped", "machine_suspended", "interpreter_blocked"]
 
 WAITING_SHARE = 0.1
 """A thread that waits for the interpreter lock wakes for at least this share of its 5 ms intervals."""
-MACHINE_SWITCHES_PER_SEC = 5.0
-"""A machine that runs switches more often; an idle one some hundred times a second."""
 
 _SWITCHES = re.compile(rb"^voluntary_ctxt_switches:\s*([0-9]+)", re.MULTILINE)
-_MACHINE_SWITCHES = re.compile(rb"^ctxt ([0-9]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +83,6 @@ class Evidence:
     """CPU seconds of the main thread."""
     switches: int | None
     """Voluntary switches of the thread that samples."""
-    machine_switches: int | None
 
 
 def cause_of(secs: float, before: Evidence, after: Evidence, interval_secs: float) -> PauseCause | None:
@@ -101,15 +96,10 @@ def cause_of(secs: float, before: Evidence, after: Evidence, interval_secs: floa
     """
     if after.ran_secs - before.ran_secs > secs / 2:
         return "interpreter_blocked"
-    if before.switches is not None and after.switches is not None:
-        if after.switches - before.switches > WAITING_SHARE * secs / interval_secs:
-            return "interpreter_blocked"
-    elif before.machine_switches is None:
+    if before.switches is None or after.switches is None:
         return None
-    if before.machine_switches is None or after.machine_switches is None:
-        return None
-    paused = after.machine_switches - before.machine_switches < MACHINE_SWITCHES_PER_SEC * secs
-    return "machine_paused" if paused else "stopped"
+    is_waiting = after.switches - before.switches > WAITING_SHARE * secs / interval_secs
+    return "interpreter_blocked" if is_waiting else "stopped"
 
 
 class PauseWitness:
@@ -122,7 +112,7 @@ class PauseWitness:
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._thread: int | None = None
-        self._before = Evidence(ran_secs=0.0, switches=None, machine_switches=None)
+        self._before = Evidence(ran_secs=0.0, switches=None)
 
     def sample(self) -> Evidence:
         """Take the evidence, and return it; called by the thread that samples."""
@@ -137,26 +127,16 @@ class PauseWitness:
         return cause_of(secs, before, self._before, sys.getswitchinterval())
 
     def _evidence(self) -> Evidence:
-        if self._clock is not SYSTEM_CLOCK:
-            return Evidence(ran_secs=main_thread_secs(self._clock), switches=None, machine_switches=None)
-        return Evidence(
-            ran_secs=main_thread_secs(self._clock),
-            switches=self._switches(),
-            machine_switches=_count("/proc/stat", _MACHINE_SWITCHES),
-        )
+        switches = self._switches() if self._clock is SYSTEM_CLOCK else None
+        return Evidence(ran_secs=main_thread_secs(self._clock), switches=switches)
 
     def _switches(self) -> int | None:
         if self._thread == threading.get_native_id():
             return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw if sys.platform == "linux" else None
-        return None if self._thread is None else _count(f"/proc/self/task/{self._thread}/status", _SWITCHES)
-
-
-def _count(path: str, pattern: re.Pattern[bytes]) -> int | None:
-    """Return a number from a file of the system; None where there is none."""
-    with suppress(OSError), open(path, "rb") as file:
-        found = pattern.search(file.read())
-        return None if found is None else int(found[1])
-    return None
+        with suppress(OSError), open(f"/proc/self/task/{self._thread}/status", "rb") as file:
+            found = _SWITCHES.search(file.read())
+            return None if found is None else int(found[1])
+        return None
 
 
 STEPS_TO_JUDGE = 10

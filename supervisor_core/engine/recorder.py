@@ -52,26 +52,10 @@ class SummaryWriter(Protocol):
         """Write everything to the operating system."""
 
 
-class TelemetrySink(Protocol):
-    """Takes a session's telemetry. Never raises, and must not block for long."""
+class Live(Protocol):
+    """Takes a session's records for its liveness file. Never raises, and must not block for long."""
 
-    @property
-    def dropped(self) -> int:
-        """The number of events that could not be written."""
-
-    @property
-    def error(self) -> str | None:
-        """Why events cannot be written at present; None if they can."""
-
-    def write(
-        self,
-        record: Record,
-        step: int | None = None,
-        *,
-        durable: bool = False,
-        deadline: Deadline = NEVER,
-        is_periodic: bool = False,
-    ) -> object:
+    def write(self, record: Record, step: int | None = None, *, deadline: Deadline = NEVER) -> object:
         """Take a record; see `TelemetryRecorder.write`."""
 
 
@@ -92,7 +76,7 @@ class TelemetryRecorder:
     ) -> None:
         self._writer = writer
         self._history = BeatHistory(heartbeat_secs)
-        self.live: TelemetrySink | None = None
+        self.live: Live | None = None
         """The session's liveness file, once it has one: takes each record, too."""
         self._check = check
         self._error: str | None = None

@@ -45,7 +45,7 @@ from supervisor_core.engine.monitor import TICK_SECS, SessionIdentity, SessionMo
 from supervisor_core.engine.notices import Notices
 from supervisor_core.engine.placement import placement
 from supervisor_core.engine.progress import Progress, ProgressSnapshot
-from supervisor_core.engine.recorder import StopInfo, SummaryWriter, TelemetryRecorder, TelemetrySink
+from supervisor_core.engine.recorder import StopInfo, SummaryWriter, TelemetryRecorder
 from supervisor_core.engine.retry import SaveTrials
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.stall_stacks import StallStacks
@@ -129,12 +129,11 @@ class ResumeCheck:
         with suppress(RuntimeError):  # no more threads
             self._thread.start()
 
-    def finish(self, recorder: TelemetrySink, deadline: Deadline) -> None:
+    def finish(self, recorder: TelemetryRecorder, deadline: Deadline) -> None:
         """Have what was logged written, look at it once more, and end."""
         if self._thread is None or not self._thread.is_alive():
             return
-        if isinstance(recorder, TelemetryRecorder):
-            recorder.flush(deadline)
+        recorder.flush(deadline)
         self._is_ending.set()
         self._thread.join(deadline.remaining(FINISH_SECS))
 
@@ -267,8 +266,8 @@ class SessionRecorder:
         self._save_stalled = save_stalled
         self._trials = SaveTrials(save_soon, clock)
         self._clock = clock
-        events = TelemetryRecorder(writer if options.write_telemetry else None, self._check, options.heartbeat_secs)
-        self._recorder: TelemetrySink = events
+        events = writer if options.write_telemetry else None
+        self._recorder = TelemetryRecorder(events, self._check, options.heartbeat_secs)
         self._yields_logdir = yields_logdir
         self._after_attempt = after_attempt
         self._logdir_lock: LogdirLock | None = None
@@ -298,7 +297,8 @@ class SessionRecorder:
             info["task"] = task
             self.progress.join_cluster()
             if logdir:
-                self._recorder = self._liveness = LivenessWriter(
+                self._recorder = TelemetryRecorder(None)
+                self._recorder.live = self._liveness = LivenessWriter(
                     logdir, task, session_id, interval_secs=options.heartbeat_secs, clock=clock
                 )
         self._identity = SessionIdentity(
@@ -384,13 +384,10 @@ class SessionRecorder:
                 session=self.session_id, attempt=before.attempt, check=lock.check, bring_back=lock.bring_back,
                 logdir=local_path(logdir),
             )  # fmt: skip
-            self._identity = replace(
-                self._identity,
-                record=replace(self._identity.record, attempt=before.attempt),
-                earlier_costs=costs_before(before),
-                restarts=before.restarts,
-                steps_lost=None if before.previous is None and before.attempt > 1 else before.steps_lost,
-            )
+            who = self._identity
+            who.record = replace(who.record, attempt=before.attempt)
+            who.earlier_costs, who.restarts = costs_before(before), before.restarts
+            who.steps_lost = None if before.previous is None and before.attempt > 1 else before.steps_lost
             self.history = before
             previous = chief_before(logdir, before)
             if lock.session is not None:
@@ -399,9 +396,7 @@ class SessionRecorder:
                     logdir, CHIEF, self.session_id, interval_secs=self.options.heartbeat_secs, page=page,
                     check=lock.check, clock=self._clock,
                 )  # fmt: skip
-                if isinstance(self._recorder, TelemetryRecorder):
-                    self._recorder.live = self._liveness
-            self._monitor.identify(self._identity)
+                self._recorder.live = self._liveness
             self.guard(logdir)
             if self.options.write_telemetry and not self._yields_logdir:
                 self._resume_check = ResumeCheck(logdir, self.session_id, self.progress, self._resume_checked)
@@ -426,7 +421,7 @@ class SessionRecorder:
 
     def write_to(self, writer: SummaryWriter) -> None:
         """Write telemetry through this writer from now on: for a program that opens it once it holds the logdir."""
-        if isinstance(self._recorder, TelemetryRecorder) and self.options.write_telemetry:
+        if self.options.write_telemetry:
             self._recorder.write_to(writer)
             self._record_deaths()
 
@@ -461,8 +456,7 @@ class SessionRecorder:
         self._count_lost(record.restored_step, record.adopted)
         if record.restored_step is not None:
             self.progress.step_read(record.restored_step)
-        self._identity = replace(self._identity, record=record)
-        self._monitor.identify(self._identity)
+        self._identity.record = record
         self._record_deaths()
         self._recorder.write(record, record.restored_step, durable=True)
         if record.restored_step is None or record.adopted:
@@ -472,8 +466,7 @@ class SessionRecorder:
 
     def _resume_checked(self, found: ResumeRecord) -> None:
         """Record what the recomputed steps show of the resume."""
-        self._identity = replace(self._identity, resume_check=found)
-        self._monitor.identify(self._identity)
+        self._identity.resume_check = found
         self._recorder.write(found, found.step)
 
     @property
@@ -499,13 +492,12 @@ class SessionRecorder:
 
     def recovered(self, record: RecoveryRecord) -> None:
         """Count a recovery within the session, and write its record, durably."""
-        self._identity = replace(self._identity, recoveries=self._identity.recoveries + 1)
+        self._identity.recoveries += 1
         step, at_step = record.step, record.restored_step
         if step is not None and at_step is not None and step > at_step:
             self._lost(step - at_step)
             if self._logdir_lock is not None:
                 self._logdir_lock.record_rewind(step - at_step, at_step)
-        self._monitor.identify(self._identity)
         self._recorder.write(record, at_step, durable=True)
 
     def enter(self, phase: str) -> None:
@@ -569,8 +561,7 @@ class SessionRecorder:
                 for directory in self._guarded:
                     guard_directory(directory, None)
         self._stacks.close()
-        is_unsaid = isinstance(self._recorder, TelemetryRecorder) and self._recorder.is_behind
-        self.progress.page.close(remove=not is_unsaid)  # what no record says is read from it
+        self.progress.page.close(remove=not self._recorder.is_behind)  # what no record says is read from it
 
     def _end_stalled(self, error: StalledError, deadline: Deadline) -> None:
         """End the session of a process that the watchdog is about to end."""
@@ -620,12 +611,11 @@ class SessionRecorder:
             return
         lost, before = self._logdir_lock.record_restore(restored_step), self.history
         self._lost(None if before.previous is not None and before.last_step is None else lost)
-        self._monitor.identify(self._identity)
 
     def _lost(self, steps: int | None) -> None:
         """Count recomputed steps; None if unknown, which makes the sum unknown."""
         known = self._identity.steps_lost
-        self._identity = replace(self._identity, steps_lost=None if known is None or steps is None else known + steps)
+        self._identity.steps_lost = None if known is None or steps is None else known + steps
 
     def _costs_so_far(self) -> dict[str, float]:
         costs = self._monitor.run_costs

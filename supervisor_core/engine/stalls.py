@@ -46,7 +46,7 @@ from supervisor_core.base.options import HangAction, Options
 from supervisor_core.engine.blocking_call import BlockingCall
 from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.progress import ProgressSnapshot
-from supervisor_core.engine.recorder import TelemetrySink
+from supervisor_core.engine.recorder import TelemetryRecorder
 from supervisor_core.engine.timeouts import FLOOR_SECS, TIMES_LONGEST, first_hang_timeouts, given_hang_timeouts
 from supervisor_core.events.place import Place, place_of
 from supervisor_core.events.telemetry import Acted, StallRecord, ThreadStatus
@@ -229,7 +229,7 @@ class StallReport:
     def __init__(
         self,
         session_id: str,
-        recorder: TelemetrySink,
+        recorder: TelemetryRecorder,
         clock: Clock,
         *,
         stacks: Callable[[], Stacks] = python_stacks,

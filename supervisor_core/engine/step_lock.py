@@ -20,13 +20,11 @@ from supervisor_core.engine.signal_safe_event import SignalSafeEvent
 class ExclusiveSection:
     """One exclusive section: pending, running or over."""
 
-    __slots__ = ("blocked_secs", "consistent", "first_came", "over", "owner", "waited_secs", "wake_queue")
+    __slots__ = ("blocked_secs", "consistent", "first_came", "over", "owner", "wake_queue")
 
     def __init__(self, owner: int) -> None:
         self.consistent = False
         """True if no other thread held the lock during the section; False if the wait timed out."""
-        self.waited_secs = 0.0
-        """Seconds from the call to the start of the section."""
         self.blocked_secs = 0.0
         """Seconds for which a step waited, from the first one; final after the section."""
         self.owner = owner
@@ -91,7 +89,6 @@ class StepLock:
                 once, and the body runs with ``consistent`` False. The same holds, without a wait, if the calling thread
                 itself holds the lock shared.
         """
-        start = self._clock.monotonic()
         ident = get_ident()
         with self._exclusive_lock:
             outer, section = self._pending, ExclusiveSection(ident)
@@ -102,7 +99,7 @@ class StepLock:
                 now = self._clock.monotonic()
                 if not alone:
                     self._end_section(section, outer)
-                section.consistent, section.waited_secs = alone and ident not in self._holders, now - start
+                section.consistent = alone and ident not in self._holders
                 try:
                     yield section
                 finally:

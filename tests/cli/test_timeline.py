@@ -264,10 +264,10 @@ def test_a_session_has_the_verdict_on_its_resume(exact: bool | None, check: Resu
 
 def test_a_silence_is_drawn_and_named_in_the_headline() -> None:
     """How long the process did not run is in the first line, and where is on the axis."""
-    silence = Silence(session="s2", since=START + 600, until=START + 650, secs=50.0, cause="machine_paused")
+    silence = Silence(session="s2", since=START + 600, until=START + 650, secs=50.0, cause="machine_suspended")
     goodput = replace(GOODPUT, secs={"productive": 950.0, "silent": 50.0}, ratio=0.95)
     drawn = shown(run(silences=(silence,), goodput=goodput)).splitlines()
-    assert "silent for 50 s (machine paused)" in drawn[0]
+    assert "silent for 50 s (machine suspended)" in drawn[0]
     (lane,) = [line for line in drawn if line.startswith("silent ") and "╌" in line]
     assert any("silent" in line and "5.0 %" in line for line in drawn)
     assert lane.index("╌") > len(lane.rstrip()) // 2

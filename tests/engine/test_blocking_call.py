@@ -54,18 +54,6 @@ def test_an_error_is_handed_over(error: BaseException) -> None:
     assert raised.value is error
 
 
-def test_a_call_that_blocks_is_waited_for_no_longer_than_asked() -> None:
-    """The wait ends without the call; the call goes on, in a daemon thread with the name that was given."""
-    held = Held(lambda: "late")
-    call = BlockingCall(held, name="supervisor_test_call")
-    assert not call.wait(0.0)
-    held.let_go.set()
-    assert call.wait(SECS)
-    assert call.result() == "late"
-    assert held.thread is not None
-    assert (held.thread.name, held.thread.daemon) == ("supervisor_test_call", True)
-
-
 def test_what_an_abandoned_call_returns_is_discarded() -> None:
     """Once, in the call's thread, when it comes."""
     held, discarded = Held(lambda: "late"), []
@@ -89,16 +77,6 @@ def test_what_has_come_already_is_discarded_when_it_is_abandoned() -> None:
     assert discarded == ["here"]
 
 
-def test_an_abandoned_call_that_fails_raises_nowhere() -> None:
-    """There is nothing to discard, and no caller to raise in."""
-    held, discarded = Held(broken), []
-    call = BlockingCall(held, name="call", discard=discarded.append)
-    call.abandon()
-    held.let_go.set()
-    assert call.wait(SECS)
-    assert discarded == []
-
-
 def test_a_result_that_cannot_be_discarded_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Neither the thread of the call, which ends, nor who abandons it; it is logged."""
     held = Held(lambda: "late")
@@ -111,11 +89,3 @@ def test_a_result_that_cannot_be_discarded_is_logged(caplog: pytest.LogCaptureFi
     assert [record.getMessage() for record in caplog.records] == [
         "The result of an abandoned call could not be discarded"
     ] * 2
-
-
-def test_a_thread_that_cannot_be_started_is_an_error() -> None:
-    """The call is never made, and who wants it hears of that at once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threading.Thread, "start", lambda self: (_ for _ in ()).throw(RuntimeError("no more threads")))
-        with pytest.raises(RuntimeError, match="no more threads"):
-            BlockingCall(lambda: "never", name="call")

@@ -104,16 +104,6 @@ def test_a_change_of_phase_is_said_at_once(make) -> None:
     assert [record.phase for record in heard.of(HeartbeatRecord)] == ["training", "evaluating", "training"]
 
 
-def test_a_heartbeat_shows_threads_and_cluster(make) -> None:
-    """Field by field, as the metrics do."""
-    monitor, heard, _, _ = make()
-    monitor.beat()
-    (record,) = heard.of(HeartbeatRecord)
-    (worker,) = monitor.status().workers
-    assert (record.workers, worker.name, worker.waiting_for) == ((worker,), "worker:1", "the chief")
-    assert (record.threads[0].name, record.threads[0].state) == ("checkpoint", "idle")
-
-
 def test_a_stall_is_said_when_it_begins_with_stacks_and_when_it_ends(make, clock) -> None:
     """The time without progress is booked as a stall, and the metrics show it while it lasts."""
     monitor, heard, progress, _ = make(Options(heartbeat_secs=0, hang_timeout_secs={"training": 30.0}))
@@ -152,15 +142,6 @@ def test_a_silence_is_recorded_at_once(make, clock) -> None:
     assert not monitor.status().stalled
 
 
-def test_evaluating_has_a_hang_timeout_of_its_own(make, clock) -> None:
-    """An evaluation longer than a step's hang timeout is no stall."""
-    monitor, heard, _, _ = make(Options(heartbeat_secs=0, hang_timeout_secs={"training": 30.0}))
-    with monitor.phase("evaluating"):
-        clock.advance(100)
-        monitor.tick()
-    assert heard.of(StallRecord) == []
-
-
 @pytest.mark.parametrize(("state", "error"), [("completed", None), ("stopped", None), ("failed", "ValueError: nan")])
 def test_a_session_that_has_ended_is_not_active(make, clock, state, error) -> None:
     """Its state says how it ended, and it was last seen alive then. It has no speed any more: what is over would only
@@ -196,15 +177,6 @@ def test_the_interval_is_recommended_from_the_run_s_own_failures(make, clock) ->
     assert recommended(2, earlier) is None
     assert recommended(3, None) is None
     assert recommended(9, replace(earlier, saves=2)) is None
-
-
-def test_in_a_cluster_training_keeps_its_default_hang_timeout(make, clock) -> None:
-    """Another process that is started again keeps training waiting for longer than any step took."""
-    monitor, _, progress, _ = make()
-    monitor.enter("training")
-    train(progress, clock, 30)
-    monitor.tick()
-    assert monitor.status().progress_timeout_secs == 300.0
 
 
 def test_a_phase_that_another_one_has_ended_stays_ended(make) -> None:

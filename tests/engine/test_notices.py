@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.engine import notices as module
 from supervisor_core.engine.notices import AT_ONCE, MOST_TEXTS, Notices
 from supervisor_core.events.notice_record import NoticeRecord
 from tests.conftest import StillClock
@@ -113,21 +111,6 @@ def test_a_wrong_severity_is_refused_at_once(severity: str) -> None:
     assert not said.notices.newest() and not said.loops
 
 
-def test_a_new_text_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """At the level of its severity."""
-    caplog.set_level(logging.INFO)
-    said = Said()
-    for _ in range(3):
-        for severity in ("info", "warn", "page"):
-            said.notices.say("hello", severity)
-        said.notices.write_due()
-    assert [(each.levelname, each.message) for each in caplog.records] == [
-        ("INFO", "notify: hello"),
-        ("WARNING", "notify: hello"),
-        ("ERROR", "notify: hello"),
-    ]
-
-
 def test_after_the_end_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """What was said before is written; what comes later is in the log, with the reason."""
     said = Said()
@@ -137,47 +120,6 @@ def test_after_the_end_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     said.notices.end()
     assert [each.text for each in said.records] == ["before"]
     assert caplog.records[-1].message == "notify: after (not recorded: the session has ended)"
-
-
-def test_its_thread_writes_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It begins with the first notice, writes that at once, and ends with the session."""
-    monkeypatch.setattr(module, "EVERY_SECS", 1e-3)
-    written = threading.Semaphore(0)
-    threads: list[threading.Thread] = []
-
-    def write(record: NoticeRecord, step: int | None) -> None:
-        threads.append(threading.current_thread())
-        written.release()
-
-    notices = Notices("s", write, progress_at(None))
-    for text in ("first", "second"):
-        notices.say(text)
-        written.acquire()
-    assert {each.name for each in threads} == {"supervisor_notices"}
-    notices.end()
-    threads[0].join()
-
-
-def test_the_end_waits_for_what_is_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record that the thread has taken is written before the session's last one."""
-    monkeypatch.setattr(module, "END_SECS", 60.0)
-    begun, may_go_on, order = threading.Event(), threading.Event(), []
-
-    def write(record: NoticeRecord, step: int | None) -> None:
-        begun.set()
-        may_go_on.wait()
-        order.append(record.text)
-
-    notices = Notices("s", write, progress_at(None))
-    notices.say("before")
-    begun.wait()
-    ends = threading.Thread(target=lambda: (notices.end(), order.append("ended")))
-    ends.start()
-    ends.join(0.05)
-    assert ends.is_alive()
-    may_go_on.set()
-    ends.join()
-    assert order == ["before", "ended"]
 
 
 def test_the_end_never_waits_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:

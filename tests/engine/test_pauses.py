@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -20,40 +19,15 @@ INTERVAL_SECS = 0.005
 
 
 @pytest.mark.parametrize(
-    ("ran_secs", "switches", "machine_switches", "cause"),
-    [
-        (9.0, 0, 5000, "interpreter_blocked"),
-        (0.0, 1900, 5000, "interpreter_blocked"),
-        (0.1, 3, 5000, "stopped"),
-        (0.1, 3, 2, "machine_paused"),
-        (0.1, 3, None, None),
-        (0.1, None, 5000, "stopped"),
-        (0.1, None, None, None),
-    ],
-    ids=["computing", "sleeping with the lock", "stopped", "paused", "not known", "no thread count", "no counters"],
+    ("ran_secs", "switches", "cause"),
+    [(9.0, 0, "interpreter_blocked"), (0.0, 1900, "interpreter_blocked"), (0.1, 3, "stopped"), (0.1, None, None)],
+    ids=["computing", "sleeping with the lock", "stopped", "no thread count"],
 )
-def test_the_counters_show_the_cause(ran_secs, switches, machine_switches, cause) -> None:
-    """What moved in the ten seconds: this process, its waiting thread, other processes, or nothing."""
-
-    def plus(before: int, more: int | None) -> int | None:
-        return None if more is None else before + more
-
-    before = Evidence(
-        ran_secs=7.0,
-        switches=None if switches is None else 40,
-        machine_switches=None if machine_switches is None else 10**6,
-    )
-    after = Evidence(
-        ran_secs=7.0 + ran_secs, switches=plus(40, switches), machine_switches=plus(10**6, machine_switches)
-    )
+def test_the_counters_show_the_cause(ran_secs, switches, cause) -> None:
+    """What moved in the ten seconds: this process, its waiting thread, or nothing."""
+    before = Evidence(ran_secs=7.0, switches=40)
+    after = Evidence(ran_secs=7.0 + ran_secs, switches=None if switches is None else 40 + switches)
     assert cause_of(10.0, before, after, INTERVAL_SECS) == cause
-
-
-def test_an_injected_clock_has_no_evidence(clock) -> None:
-    """A test's ten seconds take none."""
-    witness = PauseWitness(clock)
-    witness.sample()
-    assert witness.cause(10.0) is None
 
 
 @LINUX
@@ -93,14 +67,9 @@ print(witness.cause(float(sys.stdin.readline())), flush=True)
 """
 
 
-def machine_switches() -> int:
-    """How often the machine has changed from one process to another."""
-    return int(Path("/proc/stat").read_text().partition("\nctxt ")[2].split()[0])
-
-
 @LINUX
-def test_a_stopped_process_is_no_stopped_machine() -> None:
-    """SIGSTOP, while other processes run, until SIGCONT."""
+def test_a_stopped_process() -> None:
+    """SIGSTOP, for half a second, until SIGCONT."""
     with subprocess.Popen(
         [sys.executable, "-c", STOPPED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -108,9 +77,8 @@ def test_a_stopped_process_is_no_stopped_machine() -> None:
         assert process.stdout.readline() == "sampled\n"
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-        since, switches = time.monotonic(), machine_switches()
-        while machine_switches() - switches < 100 or time.monotonic() - since < 0.5:
-            threading.Event().wait(0.01)
+        since = time.monotonic()
+        threading.Event().wait(0.5)
         process.send_signal(signal.SIGCONT)
         process.stdin.write(f"{min(time.monotonic() - since, 10.0)}\n")
         process.stdin.flush()

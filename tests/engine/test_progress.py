@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import random
+import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from supervisor_core.base.options import HANG_TIMEOUT_SECS, HangAction, Options
-from supervisor_core.engine.progress import BUCKETS, Progress
+from supervisor_core.engine.progress import BUCKETS, COUNT_SECS, Progress
 from supervisor_core.engine.stalls import longest_end
 from supervisor_core.engine.timeouts import HangTimeouts
 from supervisor_core.process.page_writer import ProgressPage
-from supervisor_core.process.progress_page import read_page
+from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, read_page
 
 
 def fixed_timeouts(secs: float) -> HangTimeouts:
@@ -48,15 +52,6 @@ def idle(progress: Progress, clock, secs: int) -> None:
     for _ in range(secs):
         clock.advance(1)
         progress.sample()
-
-
-def test_only_steps_count_as_steps(clock) -> None:
-    """A run that does not move the global step is progress, and no step."""
-    progress = Progress(clock)
-    progress.run_ended(False, clock.now, clock.now)
-    steps(progress, clock, 3)
-    assert (progress.steps, progress.runs) == (3, 4)
-    assert sum(progress.snapshot().step_secs.counts) == 3
 
 
 def test_the_longest_of_the_recent_steps(clock) -> None:
@@ -158,17 +153,6 @@ def test_progress_ages_and_anything_that_moves_makes_it_young(clock) -> None:
     assert progress.snapshot().progress_age_secs == 0
 
 
-def test_times_are_wall_times_and_durations_are_monotonic(clock) -> None:
-    """Setting the machine's clock back an hour changes no duration, only the hour that is shown."""
-    progress = Progress(clock)
-    steps(progress, clock, 1)
-    clock.wall_now -= 3600
-    clock.advance(2)
-    now = progress.snapshot()
-    assert now.progress_age_secs == pytest.approx(2)
-    assert now.last_step_at == pytest.approx(clock.wall_now - 2)
-
-
 def watched(progress: Progress, clock, secs: int) -> None:
     """Let seconds pass in which the monitor looks, and a step ends each second."""
     for _ in range(secs):
@@ -224,18 +208,6 @@ def test_a_long_step_is_not_silent(clock, bounded) -> None:
     bounded.enter("stopping")
     activity = bounded.snapshot().activity_secs
     assert (activity["silent"], activity["productive"]) == (0.0, pytest.approx(240))
-
-
-def test_a_call_that_keeps_the_interpreter_to_itself_is_not_silent(clock, bounded, monkeypatch) -> None:
-    """The main thread used the CPU all the time: it ran, though no sample was possible."""
-    ran = [0.0]
-    monkeypatch.setattr("supervisor_core.engine.progress.main_thread_secs", lambda clock: ran[0])
-    watched(bounded, clock, 5)
-    ran[0] += 38.0
-    steps(bounded, clock, 1, secs=40.0)
-    watched(bounded, clock, 5)
-    activity = bounded.snapshot().activity_secs
-    assert (activity["silent"], activity["productive"]) == (0.0, pytest.approx(50))
 
 
 def test_what_the_machine_slept_through_is_silent(clock, bounded, monkeypatch) -> None:
@@ -357,3 +329,210 @@ def test_nothing_outside_acts_before_a_session_could_have_ended_itself(
     reading = read_page(page.path)
     assert reading is not None
     assert (progress.snapshot().act_after_secs, reading.act_after_secs) == (300.0, 300.0 + own_secs)
+
+
+def train(progress: Progress, clock, *, secs: float, steps: int, look_secs: float = 1.0) -> list[float | None]:
+    """Do steps of a length, with a look each second; return the rates that were reported."""
+    rates: list[float | None] = []
+    for _ in range(steps):
+        started = clock.monotonic()
+        left = secs
+        while left > 0:
+            pause = min(left, look_secs)
+            clock.advance(pause)
+            left -= pause
+            progress.sample()
+            if left > 0:
+                rates.append(progress.snapshot().steps_per_second)
+        progress.run_ended(True, started, clock.monotonic())
+        rates.append(progress.snapshot().steps_per_second)
+    return rates
+
+
+@pytest.fixture
+def progress(clock) -> Progress:
+    """A session in training."""
+    progress = Progress(clock)
+    progress.enter("training")
+    return progress
+
+
+@pytest.mark.parametrize("secs", [0.01, 0.9, 7.0, 58.5, 1800.0])
+def test_a_steady_training_has_a_steady_rate(clock, progress, secs: float) -> None:
+    """From its second step on the rate is the true one at every moment, though the looks fall anywhere in a step."""
+    train(progress, clock, secs=secs, steps=1, look_secs=secs / 3)
+    rates = train(progress, clock, secs=secs, steps=40, look_secs=max(0.004, secs / 7))
+    assert rates == pytest.approx([1 / secs] * len(rates), rel=0.001)
+
+
+def test_an_evaluation_is_left_out(clock, progress) -> None:
+    """The rate is that of training, also just after an evaluation that took longer than its window."""
+    train(progress, clock, secs=60.0, steps=12)
+    progress.enter("evaluating")
+    clock.advance(3600)
+    progress.sample()
+    assert progress.snapshot().steps_per_second == pytest.approx(1 / 60)
+    progress.enter("training")
+    rates = train(progress, clock, secs=60.0, steps=12)
+    assert rates == pytest.approx([1 / 60] * len(rates))
+
+
+def test_a_slower_training_is_slower_after_ten_steps(clock) -> None:
+    """The rate follows a change within ten steps, or thirty seconds, whichever is longer."""
+    progress = Progress(clock)
+    progress.enter("training")
+    train(progress, clock, secs=60.0, steps=30)
+    assert train(progress, clock, secs=180.0, steps=11)[-1] == pytest.approx(1 / 180)
+    progress = Progress(clock)
+    progress.enter("training")
+    train(progress, clock, secs=0.1, steps=1000)
+    assert train(progress, clock, secs=1.0, steps=31)[-1] == pytest.approx(1.0)
+
+
+def test_a_step_that_hangs(clock, progress) -> None:
+    """The rate falls with each second, and is 0 once ten steps are overdue."""
+    train(progress, clock, secs=60.0, steps=20)
+    rates = []
+    for _ in range(601):
+        clock.advance(1.0)
+        progress.sample()
+        rates.append(progress.snapshot().steps_per_second)
+    assert rates == sorted(rates, reverse=True) and rates[59] == pytest.approx(1 / 60)
+    assert 0 < rates[599] < 1 / 100 and rates[600] == 0.0
+
+
+def test_others_steps_count_where_this_process_does_none(clock, progress) -> None:
+    """A chief that only saves reports the rate of the global step, 100 a minute, also after the model was restored."""
+    for first in (0, 500):
+        if first:
+            progress.rewound(first)
+            clock.advance(10)
+        for minute in range(20):
+            progress.step_read(first + 100 * minute)
+            progress.sample()
+            rate = progress.snapshot().steps_per_second
+            assert rate is None if minute == 0 else 1.4 < rate < 1.7
+            clock.advance(60)
+
+
+def reading_of(progress: Progress) -> dict[str, Any]:
+    """Everything that a reader learns."""
+    found = vars(progress.snapshot()).copy()
+    found["activity_secs"] = {name: pytest.approx(secs) for name, secs in found["activity_secs"].items()}
+    steps = found.pop("step_secs")
+    pauses = [(pause.until, pause.cause) for pause in progress.take_pauses()]
+    return {**found, "counts": steps.counts, "sum": pytest.approx(steps.sum), "pauses": pauses}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noted_steps_are_counted_as_at_their_end(clock, seed: int) -> None:
+    """Whoever reads, and whenever: short steps and long ones, pauses, freezes, saves, evaluations, the first steps."""
+    script = random.Random(seed)
+    one, other = Progress(clock), Progress(clock)
+    began = clock.now
+    for progress in (one, other):
+        progress.enter("training")
+        progress.step_read(seed)
+        progress.begins(began)
+    for _ in range(400):
+        kind = script.choices(
+            ("step", "sample", "read", "evaluate", "save", "moved", "longest"), (80, 10, 3, 1, 2, 3, 1)
+        )[0]
+        clock.advance(script.choice((0.0001, 0.003, 0.02, 0.3, 1.0)))
+        if kind == "step":
+            clock.advance(script.choices((0.0, 2.0, 9.0, 70.0, 700.0), (90, 4, 3, 2, 1))[0])
+            one.run_ended(True, began, clock.now, changes=False)
+            other.step_ended(clock.now)
+            began = clock.now
+        elif kind == "sample":
+            one.sample(), other.sample()
+        elif kind == "read":
+            assert reading_of(one) == reading_of(other)
+        elif kind == "longest":
+            assert one.longest_step_secs() == pytest.approx(other.longest_step_secs())
+        elif kind == "moved":
+            one.run_ended(False, clock.now, clock.now)
+            other.moved(clock.now)
+            began = clock.now
+        else:
+            if kind == "save":
+                with one.held(), other.held():
+                    clock.advance(0.25)
+            else:
+                one.enter("evaluating"), other.enter("evaluating")
+                clock.advance(1.0)
+                one.enter("training"), other.enter("training")
+            began = clock.now
+            for progress in (one, other):
+                progress.begins(began)
+    assert reading_of(one) == reading_of(other)
+    assert (one.steps, one.runs, one.changes) == (other.steps, other.runs, other.changes)
+    assert one.page.counts[STEPS] == other.page.counts[STEPS]
+
+
+def test_a_step_that_is_counted_late_is_no_new_work(clock) -> None:
+    """Nothing is trained between its end and a reader's look: a program that has caught a Ctrl-C in between has not
+    gone on."""
+    progress = Progress(clock)
+    progress.begins(clock.now)
+    progress.step_ended(clock.now)
+    progress.step_ended(clock.now)
+    before = progress.changes
+    assert progress.snapshot().steps == 2
+    assert progress.changes == before
+
+
+def test_a_step_is_on_the_page_at_once_and_needs_no_lock(clock) -> None:
+    """Also while a reader holds the lock: a kill after it, or a hang, finds the step on the page."""
+    progress = Progress(clock)
+    progress.begins(clock.now)
+    progress.step_ended(clock.now)
+    reading, done = threading.Event(), threading.Event()
+
+    def read() -> None:
+        with progress._lock:  # as a reader that the interpreter has switched away from
+            reading.set()
+            done.wait()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    reading.wait()
+    try:
+        for number in range(2, 6):
+            clock.advance(COUNT_SECS / 10)
+            progress.step_ended(clock.now)
+            assert (progress.page.counts[STEPS], progress.page.times[LAST_PROGRESS]) == (number, clock.now)
+    finally:
+        done.set()
+        reader.join()
+    assert progress.steps == 5
+
+
+def test_no_step_is_lost_beside_readers(clock) -> None:
+    """Readers count what is noted while the training notes more: at the end every step was counted once."""
+    progress, steps = Progress(clock), 20_000
+    progress.enter("training")
+    over = threading.Event()
+    seen: list[int] = []
+
+    def read() -> None:
+        while not over.is_set():
+            seen.append(progress.snapshot().steps)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for reader in readers:
+            reader.start()
+        for _ in range(steps):
+            clock.now += 1e-4
+            progress.step_ended(clock.now)
+    finally:
+        over.set()
+        for reader in readers:
+            reader.join()
+        sys.setswitchinterval(before)
+    found = progress.snapshot()
+    assert (found.steps, sum(found.step_secs.counts), progress.page.counts[STEPS]) == (steps, steps, steps)
+    assert max(seen, default=0) <= steps

@@ -81,12 +81,6 @@ def test_a_broken_writer_is_said_once_and_never_raises(caplog) -> None:
     assert "no space" in caplog.text
 
 
-def test_what_the_writer_dropped_is_known() -> None:
-    """And nothing is known of no writer."""
-    assert TelemetryRecorder(Writer()).dropped == 7
-    assert TelemetryRecorder(None).dropped == 0
-
-
 @pytest.mark.parametrize(
     ("error", "calls"), [(OSError("the directory is away"), ["add"]), (LogdirInUseError("another chief"), [])]
 )

@@ -1,28 +1,20 @@
-"""Services that tick on time, can be woken, and whose health can be seen."""
+"""Calls on a timer: services that tick on time, can be woken, have a health and a name of their own."""
 
 from __future__ import annotations
 
+import functools
 import threading
+from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import pytest
 
 from supervisor_core.engine.coordinator import Coordinator
-from supervisor_core.engine.retry import Backoff, is_outside_fault
-from supervisor_core.engine.service import Policy, ServiceThread
+from supervisor_core.engine.service import LooperThread, ServiceRegistry, ServiceThread, next_due
 from supervisor_core.events.telemetry import ThreadStatus
 
 # Health.
-
-
-def test_status_before_the_start() -> None:
-    """A service that was made and not started is starting, under its name, and known to its coordinator."""
-    coord = Coordinator()
-    service = ServiceThread(coord, 600, name="checkpoint")
-    assert service.status() == ThreadStatus(name="checkpoint", state="starting", interval_secs=600)
-    assert service.name == "checkpoint"
-    assert service.daemon
-    assert list(coord._to_join) == [service]
 
 
 def test_status_after_a_good_life(coord_for: Any, clock: Any, scripted: Any) -> None:
@@ -76,27 +68,6 @@ def test_back_to_back_is_never_overdue(coord_for: Any, clock: Any, interval_secs
     coord.join()
 
 
-def test_status_from_another_thread() -> None:
-    """Any thread may ask at any time, and each answer is consistent in itself."""
-    coord = Coordinator()
-
-    def fail() -> None:
-        raise OSError
-
-    service = ServiceThread(
-        coord, None, fail, name="x", policy=Policy(transient=is_outside_fault, backoff=Backoff(1e-6, 1e-6))
-    )
-    service.start()
-    ticks = 0
-    while ticks < 200:
-        status = service.status()
-        assert status.ticks - 1 <= status.failures <= status.ticks
-        assert status.ticks >= ticks
-        ticks = status.ticks
-    coord.request_stop()
-    coord.join()
-
-
 # A timer that can be woken.
 
 
@@ -136,7 +107,127 @@ def test_wake_from_another_thread() -> None:
     assert service.status().ticks >= 4
 
 
-def test_foreign_coordinator() -> None:
-    """A service needs this project's coordinator, and says so."""
-    with pytest.raises(ValueError, match="must be a supervisor_core Coordinator"):
-        ServiceThread(threading.Event(), 10, name="save")  # type: ignore[arg-type]
+class Recorded(LooperThread):
+    """Writes down what is called, and when; a call may take a while, or raise."""
+
+    def __init__(
+        self, coord: Any, interval_secs: float | None, clock: Any, takes: Callable[[int], float] | None = None
+    ):
+        super().__init__(coord, interval_secs, clock=clock)
+        self.hands = clock
+        self.takes = takes or (lambda _: 0.0)
+        self.calls: list[str] = []
+        self.at: list[float] = []
+        self.start_at = clock.now
+
+    def start_loop(self) -> None:
+        self.calls.append("start")
+
+    def run_loop(self) -> None:
+        self.calls.append("run")
+        self.at.append(round(self.hands.now - self.start_at, 6))
+        self.hands.advance(self.takes(len(self.at)))
+
+    def stop_loop(self) -> None:
+        self.calls.append("stop")
+
+
+@pytest.mark.parametrize(
+    ("until_secs", "interval_secs", "takes", "at"),
+    [
+        (35, 10, lambda _: 0.0, [0, 10, 20, 30]),
+        (5.5, None, lambda _: 2.0, [0, 2, 4]),
+        (3.5, 0, lambda _: 1.0, [0, 1, 2, 3]),
+        (3.5, -1, lambda _: 1.0, [0, 1, 2, 3]),
+        (1.75, 0.1, lambda call: 1.03 if call == 3 else 0.0, [0, 0.1, 0.2, 1.3, 1.4, 1.5, 1.6, 1.7]),
+        (8.5, 2, lambda _: 3.0, [0, 4, 8]),
+    ],
+    ids=["quick calls", "None", "0", "below 0", "a stall", "slow calls"],
+)
+def test_26_when_calls_come(
+    coord_for: Any, clock: Any, until_secs: float, interval_secs: float | None, takes: Any, at: list[float]
+) -> None:
+    """Contract 26 and part 2: the first call comes at once, the next ones at the interval, without one back to back. A
+    stall brings no burst, and slow calls come at every other moment: missed ones are left out, the phase is kept.
+    Setting the machine's clock back an hour changes no call. A stop ends it cleanly."""
+
+    def takes_and_sets_back(call: int) -> float:
+        clock.wall_now -= 3600
+        return takes(call)  # type: ignore[no-any-return]
+
+    looper = Recorded(coord_for(until_secs), interval_secs, clock, takes_and_sets_back)
+    looper.run()
+    assert looper.at == at
+    assert looper.calls == ["start", *["run"] * len(at), "stop"]
+
+
+@pytest.mark.parametrize(
+    ("interval_secs", "now", "due"),
+    [(2.0, 10.0, 12.0), (2.0, 11.9, 12.0), (2.0, 12.0, 12.0), (2.0, 12.1, 14.0), (0.0, 12.1, 12.1), (inf, 12.1, inf)],
+)
+def test_next_due(interval_secs: float, now: float, due: float) -> None:
+    """The next moment of the schedule that is not past, but never the present one again."""
+    assert next_due(10.0, interval_secs, now) == due
+
+
+class Service:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def status(self) -> ThreadStatus:
+        return ThreadStatus(name=self.name, state="idle")
+
+
+def evaluate() -> None:
+    """Stand for a user's function."""
+
+
+class Evaluator:
+    def __call__(self) -> None: ...
+
+    def run(self) -> None: ...
+
+
+def test_names_are_used_once() -> None:
+    """A name is given out once; the next who wants it gets a number. Functions, methods, partials and objects give
+    their names; a lambda has none worth showing."""
+    registry = ServiceRegistry()
+    wanted = ["save", "save", evaluate, Evaluator().run, functools.partial(evaluate), Evaluator(), lambda: None]
+    names = ["save", "save-2", "evaluate", "run", "evaluate-2", "Evaluator", "loop"]
+    assert [registry.reserve_name(each) for each in wanted] == names
+
+
+def test_reserved_by_many_threads() -> None:
+    """Threads that want the same name at once get different ones."""
+    registry, barrier = ServiceRegistry(), threading.Barrier(8)
+    names: list[str] = []
+
+    def reserve() -> None:
+        barrier.wait()
+        names.append(registry.reserve_name("loop"))
+
+    threads = [threading.Thread(target=reserve) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(names)) == 8
+
+
+def test_statuses_in_order() -> None:
+    """Statuses come in the order of the names' reservation; names without a service yet are left out."""
+    registry = ServiceRegistry()
+    first = registry.reserve_name("first")
+    registry.reserve_name("not yet")
+    registry.add(Service("second"))
+    registry.add(Service(first))
+    assert [status.name for status in registry.statuses()] == ["first", "second"]
+
+
+def test_same_name_twice() -> None:
+    """Another service of the same name is refused; the same one again is fine."""
+    registry = ServiceRegistry()
+    service = registry.add(Service("save"))
+    assert registry.add(service) is service
+    with pytest.raises(ValueError, match="'save' already; take a name from reserve_name"):
+        registry.add(Service("save"))

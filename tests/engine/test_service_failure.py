@@ -1,14 +1,25 @@
-"""A service's error stops the run, or ends the service alone."""
+"""A service's error is retried, stops the run, or ends the service alone."""
 
 from __future__ import annotations
 
+import errno
+import io
 import logging
 import sys
 from typing import Any
 
 import pytest
 
-from supervisor_core.engine.service import Policy, ServiceThread
+from supervisor_core.base.errors import (
+    DamagedCheckpointError,
+    EventsWriteError,
+    SaveFailedError,
+    ServiceError,
+    WriterClosedError,
+)
+from supervisor_core.engine.coordinator import Coordinator
+from supervisor_core.engine.retry import Backoff, is_outside_fault
+from supervisor_core.engine.service import Policy
 
 
 class EndOfInputError(Exception):
@@ -43,21 +54,6 @@ def test_an_error_stops_the_run(
             "Raised in the service save, which stops the run. Feed it by Options.summary_feed_dict. "
             "With Options(service_errors='continue') it would end the service alone."
         ]
-
-
-def test_a_target_fails_the_same_way(coord_for: Any, clock: Any, raised_by: Any) -> None:
-    """What holds for the standard services holds for targets of ``sv.loop``."""
-    coord = coord_for(1e9)
-    error = ValueError("mine")
-
-    def target(text: str, *, more: int) -> None:
-        assert (text, more) == ("a", 1)
-        raise error
-
-    service = ServiceThread(coord, 10, target, ["a"], {"more": 1}, name="target", clock=clock)
-    service.run()
-    assert raised_by(coord.join) is error
-    assert service.status().state == "failed"
 
 
 @pytest.mark.parametrize("hook", ["start_loop", "stop_loop"])
@@ -186,3 +182,139 @@ def test_a_service_without_anything_left_to_work_on_ends(coord_for: Any, scripte
     assert not coord.should_stop()
     coord.request_stop()
     coord.join()
+
+
+PLAIN_BACKOFF = Backoff(initial_secs=1.0, max_secs=8.0, jitter=0.0)
+RETRY = Policy(transient=is_outside_fault, backoff=PLAIN_BACKOFF)
+
+
+def test_retried_with_backoff(coord_for: Any, scripted: Any) -> None:
+    """Contract part 2: faults of the outside world are retried after 1, 2, 4 s while training continues."""
+    coord = coord_for(1250)
+    full = OSError(28, "No space left on device")
+    service = scripted(coord, 600, [0.0, full, full, full, 0.5], policy=RETRY)
+    service.run()
+    assert service.at == [0, 600, 601, 603, 607, 1200]
+    coord.join()
+    status = service.status()
+    assert (status.state, status.ticks, status.failures) == ("stopped", 6, 3)
+    assert status.last_error == "OSError: [Errno 28] No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("secs", "interval_secs", "script", "at"),
+    [
+        (17.5, 2, [OSError()] * 4, [0, 1, 3, 7, 15, 16]),
+        (3.5, None, [OSError(), OSError(), 0.0, 4.0], [0, 1, 3, 3]),
+        (25, 10, [OSError(), OSError(), 0.0, OSError(), 0.0], [0, 1, 3, 10, 11, 20]),
+    ],
+    ids=["a short interval", "back to back", "again after a good tick"],
+)
+def test_when_a_tick_is_tried_again(coord_for: Any, scripted: Any, secs: Any, interval_secs: Any, script: Any, at: Any):
+    """A service that ticks often backs off beyond its interval while the fault lasts; one without an interval waits
+    before a retry, too; after a good tick the first retry comes after the shortest wait again."""
+    service = scripted(coord_for(secs), interval_secs, script, policy=RETRY)
+    service.run()
+    assert service.at == at
+
+
+def test_keeps_failing(clock: Any, scripted: Any) -> None:
+    """One failed tick is a failure counted; from the second in a row on, until a good one, the state is failed."""
+    states: list[str] = []
+
+    class Looking(Coordinator):
+        def wait_for_stop(self, timeout: Any = None, *, wake_queue: Any = None) -> bool:
+            states.append(service.status().state)
+            clock.advance(max(timeout, 0.0))
+            return len(states) == 6
+
+    service = scripted(Looking(), 10, [OSError(), OSError(), OSError()], policy=RETRY)
+    service.run()
+    assert states == ["idle", "idle", "failed", "failed", "idle", "idle"]
+
+
+@pytest.mark.parametrize("bound", [0, 2])
+@pytest.mark.parametrize("on_error", ["stop", "continue"])
+def test_bounded_failures(coord_for: Any, bound: int, on_error: Any, raised_by: Any, scripted: Any) -> None:
+    """Contract part 2: more failures in a row than max_save_failures allows stop the run, with the caller's error."""
+    coord = coord_for(1e9)
+    errors = [OSError(number) for number in range(5)]
+
+    def give_up(name: str, failures: int, error: BaseException) -> BaseException:
+        return SaveFailedError(f"{name} failed {failures} times: {error}")
+
+    policy = Policy(
+        transient=is_outside_fault, backoff=PLAIN_BACKOFF, max_failures=bound, give_up=give_up, on_error=on_error
+    )
+    service = scripted(coord, 600, errors, policy=policy)
+    service.run()
+    raised = raised_by(coord.join)
+    assert isinstance(raised, SaveFailedError)
+    assert str(raised) == f"save failed {bound + 1} times: {bound}"
+    assert raised.__cause__ is errors[bound]
+    assert (service.status().state, service.status().failures) == ("failed", bound + 1)
+
+
+def test_a_retry_can_be_woken(coord_for: Any, scripted: Any) -> None:
+    """Woken while it waits for a retry, the service tries at once."""
+
+    def fail_and_wake() -> None:
+        service.wake()
+        raise OSError
+
+    service = scripted(coord_for(5), 600, [fail_and_wake, 0.0], policy=RETRY)
+    service.run()
+    assert service.at == [0, 0]
+
+
+def test_doubles_up_to_the_bound() -> None:
+    """Without jitter the waits double from the first to the longest, however many failures there are."""
+    backoff = Backoff(initial_secs=0.5, max_secs=6.0, jitter=0.0)
+    assert [backoff.next_delay(failures) for failures in range(1, 7)] == [0.5, 1.0, 2.0, 4.0, 6.0, 6.0]
+    assert backoff.next_delay(10**9) == 6.0
+
+
+@pytest.mark.parametrize(("chance", "expected"), [(0.0, 60.0), (0.5, 45.0), (1.0, 30.0)])
+def test_jitter_only_shortens(chance: float, expected: float) -> None:
+    """Jitter takes a random part off, so that the longest wait is never exceeded."""
+    assert Backoff(1.0, 60.0, jitter=0.5, random=lambda: chance).next_delay(50) == expected
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EIO, "Input/output error"),
+        OSError(errno.ESTALE, "Stale file handle"),
+        OSError("without a number"),
+        FileNotFoundError(errno.ENOENT, "the mount is gone"),
+        PermissionError(errno.EACCES, "for a while"),
+        TimeoutError("too slow"),
+        ConnectionResetError(),
+        EventsWriteError("3 events lost"),
+        DamagedCheckpointError("did not read back"),
+    ],
+)
+def test_faults_of_the_outside_world(error: BaseException) -> None:
+    """Contract part 2: what the disk, the mount or the network did may pass, and is worth another try."""
+    assert is_outside_fault(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EBADF, "Bad file descriptor"),
+        OSError(errno.EFAULT, "Bad address"),
+        OSError(errno.EISDIR, "Is a directory"),
+        OSError(errno.ENAMETOOLONG, "File name too long"),
+        io.UnsupportedOperation("not writable"),
+        ValueError("placeholder was not fed"),
+        WriterClosedError("closed"),
+        ServiceError("failed"),
+        MemoryError(),
+        KeyboardInterrupt(),
+    ],
+)
+def test_mistakes_stay(error: BaseException) -> None:
+    """Mistakes in the program are not the outside world's, even where they are OSErrors."""
+    assert not is_outside_fault(error)

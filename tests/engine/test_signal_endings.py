@@ -102,18 +102,6 @@ def test_sigterm(trainer: Any) -> None:
     assert trainer(ORDERLY).play("ready", signal.SIGTERM, "acting upon 15").end() == (-signal.SIGTERM, "saved\n", "")
 
 
-def test_sigint(trainer: Any) -> None:
-    """The first SIGINT raises nothing within the block; `finish` raises the KeyboardInterrupt."""
-    status, out, err = trainer(ORDERLY).play("ready", signal.SIGINT, "acting upon 2").end()
-    assert (status, out) == (-signal.SIGINT, "saved\n")
-    assert err.endswith("KeyboardInterrupt\n")
-
-
-def test_no_signal(trainer: Any) -> None:
-    """Without a signal `finish` returns, and nothing was called."""
-    assert trainer("stop.set()" + ORDERLY).end() == (0, "ready\nsaved\nwent on\n", "")
-
-
 def test_a_signal_that_comes_twice_at_once(trainer: Any) -> None:
     """A SIGTERM that a wrapper sends to the process and to its group counts once, and is acted upon once."""
     process = trainer(

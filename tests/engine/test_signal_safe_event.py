@@ -28,22 +28,6 @@ def test_the_first_reason_is_kept(first: str | None) -> None:
         assert not event.wait(0)
 
 
-@pytest.mark.parametrize("timeout_secs", [0, -1, -0.5, -1e9])
-def test_no_wait(timeout_secs: float) -> None:
-    """A timeout of 0 or less answers at once, whether it is set or not."""
-    event = SignalSafeEvent[None]()
-    assert not event.wait(timeout_secs)
-    event.set(None)
-    assert event.wait(timeout_secs)
-
-
-def test_time_over() -> None:
-    """When the time is over the answer is False, and the waiter is forgotten."""
-    event = SignalSafeEvent[None]()
-    assert not event.wait(0.001)
-    assert not event._waiters
-
-
 @pytest.mark.parametrize("timeout_secs", [None, 1e12, float("inf")])
 def test_wakes_all(timeout_secs: float | None) -> None:
     """Setting wakes every thread that waits, with no timeout or one longer than a lock accepts."""
@@ -59,25 +43,6 @@ def test_wakes_all(timeout_secs: float | None) -> None:
     for thread in threads:
         thread.join()
     assert not event._waiters
-
-
-def test_waiters_outlive_a_clear() -> None:
-    """Who waits while the flag is cleared is woken when it is set again."""
-    event = SignalSafeEvent[None]()
-    thread = threading.Thread(target=event.wait)
-    thread.start()
-    while not event._waiters:
-        assert thread.is_alive()
-    event.clear()
-    event.set(None)
-    thread.join()
-
-
-def test_bell() -> None:
-    """A wake_queue ends the wait early, with False, even if it was rung before."""
-    event, wake_queue = SignalSafeEvent[None](), SimpleQueue[bool]()
-    wake_queue.put(False)
-    assert not event.wait(wake_queue=wake_queue)
 
 
 def test_many_setters_one_winner() -> None:
@@ -172,20 +137,3 @@ def test_a_signal_at_the_moment_of_falling_asleep() -> None:
             raise Empty
 
     assert event.wait(wake_queue=Deaf())
-
-
-def test_a_long_wait_is_many_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No single sleep is longer than a second, and all of them together are as long as was asked."""
-    sleeps: list[float] = []
-    now = [0.0]
-
-    class Counted(SimpleQueue[bool]):
-        def get(self, block: bool = True, timeout: float | None = None) -> bool:
-            assert timeout is not None
-            sleeps.append(timeout)
-            now[0] += timeout
-            raise Empty
-
-    monkeypatch.setattr("supervisor_core.engine.signal_safe_event.monotonic", lambda: now[0])
-    assert not SignalSafeEvent[None]().wait(2.5, wake_queue=Counted())
-    assert sleeps == [1.0, 1.0, 0.5]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -169,23 +168,3 @@ def test_a_stall_that_is_over_gets_no_second_look(clock: Any) -> None:
     begin(report, clock)
     go_on(report, clock, SECOND_LOOK_SECS - 1)
     assert [record.state for record in records] == ["begin", "end", "begin"]
-
-
-def test_a_main_thread_that_has_ended_has_no_place(clock: Any) -> None:
-    """What is not known is absent."""
-    report, records, _ = the_report(clock, {"other": ("/x/a.py:1 f",)})
-    begin(report, clock)
-    assert report.status == StallStatus(phase="training", thread="MainThread", location=None)
-    assert records[0].location is None
-
-
-def test_a_thread_that_computes_is_ready_to_run_for_as_long_as_it_computes() -> None:
-    """As the kernel counts it: however busy the machine is, by at least the CPU time that it got."""
-    before = main_thread_runnable_secs(SYSTEM_CLOCK)
-    if before is None:
-        pytest.skip("the system does not say for how long a thread has run")
-    began = time.thread_time()
-    while time.thread_time() - began < 0.2:
-        pass
-    after = main_thread_runnable_secs(SYSTEM_CLOCK)
-    assert after is not None and after - before > 0.1

@@ -60,23 +60,6 @@ def test_the_timer_is_armed_with_the_budget_within_bounds(
     assert armed == [60.0, 10.0, 20.0, 60.0, 60.0]
 
 
-def test_without_the_dump_no_signal_is_taken(tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`Options.dump_blocked_stacks` is False: no timer, no handler; looks go to the same places as before."""
-
-    def timer(descriptor: int) -> None:
-        raise AssertionError("a timer was created")
-
-    monkeypatch.setattr(stall_stacks, "DeadManTimer", timer)
-    stacks = StallStacks("s1", clock, dump_blocked=False)
-    stacks.open(tmp_path)
-    stacks.arm(30.0)
-    stacks.add("no progress", STACKS)
-    reading = read_stacks(stacks_path(tmp_path, "s1"))
-    assert reading is not None and [look.title for look in reading.looks] == ["no progress"]
-    assert stacks.by_timer() is None
-    stacks.close()
-
-
 def test_a_forked_child_leaves_the_files_to_its_parent(
     tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,14 +104,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         assert (found.is_here, found.is_running, found.is_dead) == (True, True, False)
 
 
-def test_a_new_page_knows_nothing(tmp_path: Path) -> None:
-    """No step was read, the phase is unknown, no hang timeout, no stall: absent, not zero."""
-    found = reading(ProgressPage.create(tmp_path, session_id="new"))
-    assert (found.step, found.phase, found.hang_timeout_secs, found.stalled_since) == (None, "unknown", None, None)
-    assert found.act_after_secs is None
-    assert (found.steps, found.ticks, found.location, found.logdir) == (0, 0, "", None)
-
-
 def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
     """A reader that knows only the documentation's tables reads the same."""
     data = path_of(training(tmp_path)).read_bytes()
@@ -161,13 +153,6 @@ def test_a_page_of_an_older_version_has_one_timeout(tmp_path: Path) -> None:
     assert (found.hang_timeout_secs, found.act_after_secs) == (30.0, None)
     assert (found.save_failures, found.save_failures_in_a_row, found.save_error) == (None, None, "")
     assert not found.events_fail
-
-
-def test_texts_that_were_cut_off_by_a_kill_are_unknown(tmp_path: Path) -> None:
-    """The numbers, which are in a slot, are those of the last whole change."""
-    found = reading(altered(tmp_path, put(3584, b"Runtim")))
-    assert (found.save_failures_in_a_row, found.save_error, found.events_error) == (2, "", "")
-    assert found.events_fail
 
 
 def test_every_phase_has_a_number(tmp_path: Path) -> None:

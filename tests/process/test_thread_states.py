@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
-
-import pytest
 
 from supervisor_core.process.outside import ThreadState, thread_states
 
@@ -37,10 +33,3 @@ def test_threads_have_state_and_place(tmp_path: Path) -> None:
         "running", "sleeping", "waiting for I/O, cannot be interrupted, in the kernel's nfs_wait"
     ]  # fmt: skip
     assert thread_states(6, str(tmp_path)) == ()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
-def test_this_process_has_threads() -> None:
-    """Its first thread has its number."""
-    first = thread_states(os.getpid())[0]
-    assert first.id == os.getpid() and first.state in "RSD"

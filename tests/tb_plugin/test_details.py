@@ -46,9 +46,9 @@ def test_causes_and_the_better_interval_are_in_words(bench: Callable[..., Bench]
     assert "is expected to save 1.7 % of the time" in answer["proposed_interval"]["why"]
     (silence,) = answer["silences"]
     assert silence["why"] == "it was stopped by a signal, or its machine was frozen or suspended"
-    paused = replace(a_rich_run().silences[0], cause="machine_paused")
+    paused = replace(a_rich_run().silences[0], cause="machine_suspended")
     answer = bench(a_run("a", silences=(paused,))).json("run", run="a")
-    assert answer["silences"][0]["why"] == "its machine did not run (a frozen virtual machine)"
+    assert answer["silences"][0]["why"] == "its machine was suspended"
     assert answer["proposed_interval"] is None
 
 

@@ -23,7 +23,7 @@ Silent = tuple[float, float, float, str | None]
 
 NOTHING: Mapping[Any, Any] = {}
 
-_CAUSES = ("stopped", "machine_suspended", "machine_paused")
+_CAUSES = ("stopped", "machine_suspended")
 """Why a process did not run."""
 
 CLOCK_SET_SECS = 2.0

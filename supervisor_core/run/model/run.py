@@ -281,7 +281,7 @@ class Silence:
     """When it ran again."""
     secs: float
     cause: str | None = None
-    """``stopped``, ``machine_suspended`` or ``machine_paused``; None where unknown."""
+    """``stopped`` or ``machine_suspended``; None where unknown."""
 
     @property
     def why(self) -> str:

@@ -108,9 +108,8 @@ def devices_text(world_size: int | None, device_count: int | None, device_kind: 
 
 
 _PAUSES: Mapping[str | None, str] = {
-    "stopped": "{process} was stopped (SIGSTOP, or a frozen container)",
+    "stopped": "{process} was stopped (SIGSTOP, a frozen container or virtual machine)",
     "machine_suspended": "{machine} was suspended",
-    "machine_paused": "{machine} did not run (a frozen virtual machine)",
     "interpreter_blocked": "native code held Python's interpreter lock: no Python code of {process} could run",
 }
 _ANY_PAUSE = "{process} was stopped by a signal, or {machine} was frozen or suspended"

@@ -12,7 +12,7 @@ import pytest
 
 from supervisor_core.base.errors import SaveFailedError
 from supervisor_core.base.options import Options
-from supervisor_core.engine.environment import refuse_unwritable, run_name, versions
+from supervisor_core.engine.environment import refuse_unwritable, run_name
 
 
 @pytest.fixture(autouse=True)
@@ -54,18 +54,6 @@ def test_below_the_logdir_it_is_named_as_the_exporter_names_it(monkeypatch, root
     """The environment says what the exporter's logdir is."""
     monkeypatch.setenv("SUPERVISOR_LOGDIR", root)
     assert run_name(None, logdir) == name
-
-
-def test_a_relative_logdir_is_named_after_what_it_is(tmp_path, monkeypatch) -> None:
-    """``.`` is the directory one stands in."""
-    (tmp_path / "exp1" / "run-7").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "exp1" / "run-7")
-    assert run_name(None, ".") == "exp1/run-7"
-
-
-def test_versions_name_python_and_this_project() -> None:
-    """And nothing is imported to find out."""
-    assert {"python", "tensorboard-plugin-supervisor"} <= set(versions())
 
 
 def refused(directory: Path | str, *, is_own: bool = True, **options: Any) -> str:

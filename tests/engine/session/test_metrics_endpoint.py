@@ -28,12 +28,6 @@ def scrape(url: str) -> str:
         return str(answer.read().decode())
 
 
-def test_nothing_is_served_unless_asked_for(monkeypatch) -> None:
-    """No address, no port."""
-    monkeypatch.delenv(ADDRESS_VARIABLE, raising=False)
-    assert endpoint(Options()).url is None
-
-
 @pytest.mark.parametrize("how", ["option", "environment"])
 def test_an_address_is_served(how: str, monkeypatch) -> None:
     """Whether the program names it or who starts the program."""
@@ -51,13 +45,6 @@ def test_an_address_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("SUPERVISOR_METRICS_ADDRESS", "localhost")
     with pytest.raises(OptionsError, match=r"SUPERVISOR_METRICS_ADDRESS is 'localhost'; .* Add the port"):
         endpoint(Options())
-
-
-def test_without_scrapes_the_end_does_not_wait() -> None:
-    """Without Prometheus the end is the end, however long one would have waited."""
-    served = endpoint(Options(metrics_address=":0"))
-    served.close(1e6)
-    assert served.url is None
 
 
 def test_a_receiver_is_pushed_to(monkeypatch: pytest.MonkeyPatch) -> None:

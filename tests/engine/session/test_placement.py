@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.base.options import Options
-from supervisor_core.base.session_labels import MAX_LABELS, MAX_VALUE_CHARS
+from supervisor_core.base.session_labels import MAX_LABELS
 from supervisor_core.engine.placement import Placement, labels_of_session, placement
 
 SLURM = {
@@ -52,12 +52,6 @@ def test_kubernetes(tmp_path: Path) -> None:
     assert labels(tmp_path, {}) == {}
 
 
-def test_torchrun(tmp_path: Path) -> None:
-    """Its id, but not the one that it makes up: none."""
-    assert labels(tmp_path, {"USER": "ada", "TORCHELASTIC_RUN_ID": "exp-7"}) == {"user": "ada", "job_id": "exp-7"}
-    assert labels(tmp_path, {"TORCHELASTIC_RUN_ID": "none"}) == {}
-
-
 def test_whose_word_counts(tmp_path: Path) -> None:
     """The program's, then the environment's, then what is found; an empty value leaves a label out."""
     environ = {"USER": "root", "POD_NAME": "p-0", "SUPERVISOR_LABELS": " team = vision, project=a=b ,user=ada"}
@@ -77,12 +71,6 @@ def test_an_environment_that_cannot_be_used(tmp_path: Path, caplog: pytest.LogCa
         "my-team", "novalue", "long", "bell", "run", "__name__", "1st", f"a{MAX_LABELS}",
     ]  # fmt: skip
     assert all(record.getMessage().startswith("SUPERVISOR_LABELS: a label is left out.") for record in caplog.records)
-
-
-def test_what_is_found_is_plain_and_bounded(tmp_path: Path) -> None:
-    """Whatever the environment holds: it is shown to people, and a label of metrics."""
-    (user,) = labels(tmp_path, {"USER": "a\n\x1b[31m" + "x" * 999}).values()
-    assert user.startswith("a\\n\\x1b[31mx") and len(user) == MAX_VALUE_CHARS and user.isprintable()
 
 
 def gpus(root: Path, *, there: int, granted: int, model: str = "NVIDIA H100 80GB HBM3") -> None:

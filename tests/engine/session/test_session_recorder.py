@@ -77,15 +77,6 @@ def test_a_session_says_whose_it_is(begin, writer, monkeypatch: pytest.MonkeyPat
     assert info["team"] == "vision" and info["world_size"] == "4"
 
 
-def test_a_session_ends_once(begin, writer) -> None:
-    """Whoever ends it first, loop or signal, says how."""
-    run = begin()
-    run.end(StopInfo(reason="signal"))
-    run.end(StopInfo(reason="error"))
-    assert [stop.reason for stop in writer.of("stop")] == ["signal"]
-    assert run.ended
-
-
 def test_the_next_session_knows_the_one_before(begin, writer) -> None:
     """Attempt, how it ended, and how many steps are done again, in the record and in the metrics."""
     run = begin()
@@ -234,20 +225,6 @@ def test_the_table_says_what_a_trainer_serves(begin) -> None:
     assert names | not_now == {metric.name for metric in RUN_METRICS if metric.served_by in ("both", "trainer")}
 
 
-def test_a_second_chief_is_refused(begin) -> None:
-    """And the first goes on as if nothing had been."""
-    run = begin()
-    with pytest.raises(LogdirInUseError, match="session"):
-        begin()
-    assert not run.ended
-
-
-def test_a_worker_needs_no_lease(begin) -> None:
-    """As many as there are may be in the chief's logdir."""
-    begin()
-    assert begin(is_chief=False).status().active
-
-
 def test_saves_are_counted_written_and_their_hold_up_booked(begin, writer) -> None:
     """A good one is the newest success; a bad one leaves it so, and is seen."""
     run = begin()
@@ -262,21 +239,6 @@ def test_saves_are_counted_written_and_their_hold_up_booked(begin, writer) -> No
     assert checkpoint.last_error == "OSError: no space"
     assert writer.of("checkpoint")[0] == good
     assert writer.synced == ["checkpoint", "checkpoint"]
-
-
-@pytest.mark.parametrize(
-    ("reason", "error", "state"),
-    [("completed", None, "completed"), ("error", "ValueError: loss is NaN", "failed")],
-)
-def test_a_session_that_has_ended_is_not_active_any_more(begin, reason: str, error: str | None, state: str) -> None:
-    """The phase is stopped; the state says how it ended, and after an error by which: no alert fires after a planned
-    end."""
-    run = begin()
-    run.enter("training")
-    assert run.status().active
-    run.end(StopInfo(reason=reason, error=error))
-    status = run.status()
-    assert (status.active, status.phase, status.state, status.error) == (False, "stopped", state, error)
 
 
 def take_over(logdir: Path) -> None:

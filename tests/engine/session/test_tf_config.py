@@ -18,14 +18,6 @@ def parse(cluster: Any = None, task: Any = None) -> TaskIdentity:
     return parse_tf_config(json.dumps({"cluster": cluster, "task": task}))
 
 
-def test_a_worker_of_a_cluster() -> None:
-    """Job, index, name and every address."""
-    identity = parse(CLUSTER, {"type": "worker", "index": 1})
-    assert (identity.type, identity.index, identity.name, identity.is_chief) == ("worker", 1, "worker:1", False)
-    assert identity.cluster == {"chief": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}
-    assert identity.addresses == {"chief": {0: "a:1"}, "worker": {0: "b:1", 1: "c:1"}, "ps": {0: "d:1"}}
-
-
 @pytest.mark.parametrize(
     ("cluster", "kind", "index", "is_chief"),
     [
@@ -55,12 +47,6 @@ def test_addresses_by_index() -> None:
     assert identity.cluster["worker"] == ("a:1", "", "c:1")
     assert identity.addresses["worker"] == {0: "a:1", 2: "c:1"}
     assert identity.name == "worker:2"
-
-
-def test_what_it_does_not_know_is_left_alone() -> None:
-    """TF_CONFIG carries more than the task: environment, layer, the session's master."""
-    text = json.dumps({"cluster": CLUSTER, "task": {"type": "ps", "index": 0, "trial": "1"}, "rpc_layer": "grpc"})
-    assert parse_tf_config(text).name == "ps:0"
 
 
 @pytest.mark.parametrize("environ", [{}, {"TF_CONFIG": ""}, {"TF_CONFIG": " \n"}])
@@ -120,10 +106,3 @@ def test_what_is_no_json_is_said(text: str) -> None:
     """With its beginning, and an example of what would do."""
     with pytest.raises(OptionsError, match=r'TF_CONFIG is not JSON .*like {"cluster".* unset it'):
         task_from_environment({"TF_CONFIG": text})
-
-
-@pytest.mark.parametrize("text", ["null", "3", "[]"])
-def test_what_is_no_object_is_said(text: str) -> None:
-    """Any other JSON is no configuration."""
-    with pytest.raises(OptionsError, match=r"TF_CONFIG: the whole is .*expected a JSON object"):
-        parse_tf_config(text)
