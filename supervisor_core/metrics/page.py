@@ -20,7 +20,7 @@ from supervisor_core.metrics.metric import Metric, RunMetric, Sample, Stage
 from supervisor_core.metrics.render import END, Format, header, lines
 from supervisor_core.metrics.table import READ_SUCCESS, READING_METRICS, RUN_METRICS, SCRAPE_SUCCESS
 from supervisor_core.process.stacks import BLOCKED, location
-from supervisor_core.run.fold.watched_launch import watched_launch
+from supervisor_core.run.fold.end import watched_launch
 from supervisor_core.run.judge.counters import failures, lost_process_secs, time_secs
 from supervisor_core.run.judge.state_findings import open_stall, present_activity
 from supervisor_core.run.model.checkpoints import Checkpoint

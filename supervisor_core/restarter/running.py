@@ -40,7 +40,7 @@ from supervisor_core.restarter.launch import Death, LaunchFacts, RestarterOption
 from supervisor_core.restarter.logdir_view import LogdirThread, LogdirView, RunPosition
 from supervisor_core.restarter.policy import ChildEnd
 from supervisor_core.restarter.processes import become_subreaper, descendants
-from supervisor_core.run.fold.watched_launch import SEEN_EVERY_SECS
+from supervisor_core.run.fold.end import SEEN_EVERY_SECS
 from supervisor_core.run.judge.wordings import WORDINGS
 from supervisor_core.run.model.words import counted
 from supervisor_core.run.watch.live import death_of

@@ -26,7 +26,7 @@ from supervisor_core.events.record_fields import decode
 from supervisor_core.notify.sender import STOPPED_SECS, Sender, changes_for
 from supervisor_core.notify.watcher import LogdirLooks, Looked, Watcher
 from supervisor_core.restarter.watch_child import END, WatchOrder
-from supervisor_core.run.fold.ended_launches import with_end
+from supervisor_core.run.fold.end import with_end
 from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.model.program_launch import ProgramLaunch
 from supervisor_core.run.model.run import LIVE

@@ -11,13 +11,11 @@ from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import LaunchRecord, StallRecord
 from supervisor_core.run.fold.bounds import Allowance, Newest
 from supervisor_core.run.fold.session_parts import StallFold
-from supervisor_core.run.model.program_launch import FAILED, ProgramLaunch, launch_error
+from supervisor_core.run.model.program_launch import FAILED, SLACK_SECS, ProgramLaunch, launch_error
 from supervisor_core.run.model.run import Restart, Session, Stall
 
 LAST_WORDS_CHARS = 2000
 """How much of standard error's end is kept of a launch."""
-SLACK_SECS = 2.0
-"""A session's last event may have a later time than the launch's end by this much."""
 
 
 def launch_of(at: float, record: LaunchRecord) -> ProgramLaunch:

@@ -19,26 +19,17 @@ from supervisor_core.events.record_fields import replaced, values_of
 from supervisor_core.events.telemetry import DeathRecord, OpenStall
 from supervisor_core.run.fold.advice import FAILURES, Costs, advice, present_interval
 from supervisor_core.run.fold.bounds import KEPT_SAVES, Allowance, DroppedKind
-from supervisor_core.run.fold.ended_launches import (
-    OUTCOMES_OF_THE_DEAD,
-    RestarterRuns,
-    death_by_launch,
-    ended_state,
-    is_starting_again,
-    shown_state,
-)
+from supervisor_core.run.fold.end import RestarterRuns, end_by_death, ended, standing, with_stalls
 from supervisor_core.run.fold.file_fold import FileFold, Reached, nonfinite_since, totals
 from supervisor_core.run.fold.first_error import with_first_error
 from supervisor_core.run.fold.goodput import is_down
 from supervisor_core.run.fold.inferred_sessions import inferred_facts
 from supervisor_core.run.fold.notices import notices_of
-from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.fold.restarter_launches import joined, merged, with_process
 from supervisor_core.run.fold.session_facts import SessionFacts, telemetry_facts
 from supervisor_core.run.fold.session_fold import merged_session, with_last_beat, with_liveness
 from supervisor_core.run.fold.session_parts import NOTHING, clocks_differ, with_stall
-from supervisor_core.run.fold.timeline import Timeline, dead_session, timeline_of
-from supervisor_core.run.fold.watched_launch import watched_launch, watched_state, with_stalls
+from supervisor_core.run.fold.timeline import Timeline, timeline_of
 from supervisor_core.run.model.checkpoints import Checkpoint, CheckpointFiles, Present, last_good
 from supervisor_core.run.model.liveness_record import LivenessRecord
 from supervisor_core.run.model.program_launch import ProgramLaunch
@@ -50,12 +41,10 @@ from supervisor_core.run.model.run import (
     LIVE,
     PRODUCTIVE,
     STALL,
-    STATE_OF_OUTCOME,
     WASTED,
     Advice,
     AtRisk,
     Goodput,
-    Outcome,
     Recovery,
     Run,
     RunState,
@@ -155,21 +144,13 @@ class RunFold:
         """
         line = self._line()
         files, last = self._totals, line.facts[-1] if line.facts else None
-        sessions, launches = with_process(line.history.sessions, self._launches), self._launches
-        watched = watched_launch(sessions[-1] if sessions else None, launches)
-        if watched is None or last is None or last.ended_itself:
-            state = run_state(last, now, files.last_event_at)
-        else:
-            runs = restarter_runs(watched)
-            launches = (*launches[:-1], replace(watched, seen_at=now) if runs else watched)
-            state = watched_state(watched, last, now, runs=runs)
-            if state == "stalled":
-                sessions = (*sessions[:-1], replace(sessions[-1], steps_per_sec=0.0))
-        state = ended_state(state, sessions[-1] if sessions else None, launches)
-        if last is not None:
-            outcome = _outcome_of_last(last, state)
-            if outcome != sessions[-1].outcome:
-                sessions = (*sessions[:-1], replaced(sessions[-1], outcome=outcome))
+        sessions = with_process(line.history.sessions, self._launches)
+        stands = standing(last, self._launches, now, files.last_event_at, restarter_runs)
+        state, launches = stands.state, stands.launches
+        if sessions and stands.outcome is not None and stands.outcome != sessions[-1].outcome:
+            sessions = (*sessions[:-1], replaced(sessions[-1], outcome=stands.outcome))
+        if sessions and sessions[-1].inferred and state == "stalled":
+            sessions = (*sessions[:-1], replaced(sessions[-1], steps_per_sec=0.0))
         sessions = with_first_error(sessions, line.history.workers)
         checkpoints = line.history.checkpoints
         if present is not unchecked:
@@ -184,8 +165,8 @@ class RunFold:
             **{**values_of(line.history), **values_of(files), "sessions": sessions, "checkpoints": checkpoints},
             name=self.name,
             labels=next((usable(session.labels) for session in reversed(sessions) if session.labels), {}),
-            state=shown_state(state, sessions[-1] if sessions else None, launches, now, restarter_runs),
-            restarting=is_starting_again(state, sessions[-1] if sessions else None, launches, now, restarter_runs),
+            state=stands.shown,
+            restarting=stands.restarting,
             inferred=all(session.inferred for session in sessions),
             launches=launches,
             stalls=tuple(stall for stall in stalls if stall.service is None),
@@ -235,11 +216,7 @@ class RunFold:
         if self._timeline is None:
             files = sorted(self._files.values(), key=lambda file: file.order)
             self._launches = merged(launch for file in files for launch in file.restarter_launches.launches.items)
-            self._timeline = timeline_of(
-                self._session_facts(files),
-                lambda session: death_by_launch(session, reversed(self._launches)),
-                self._kept_ticks,
-            )
+            self._timeline = timeline_of(self._session_facts(files), self._launches, self._kept_ticks)
             history = self._timeline.history
             sessions = history.sessions
             last = sessions[-1].files if sessions else ()
@@ -339,7 +316,7 @@ def _own_facts(
         facts = replaced(facts, session=session)
     if stall is not None and facts.session.is_open:
         facts = replaced(facts, is_stalled=True, stalls=with_stall(facts.stalls, id, stall))
-    return facts if death is None or not facts.session.is_open else dead_session(facts, *death)
+    return facts if death is None else ended(facts, end_by_death(facts.session, *death))
 
 
 def _goodput(line: Timeline, state: RunState, now: float, at_risk_after: int | None) -> Goodput:
@@ -395,43 +372,6 @@ def _failures(sessions: Sequence[Session]) -> int:
             found += session.outcome in FAILURES
             best = reached
     return found
-
-
-def run_state(last: SessionFacts | None, now: float, last_event_at: float | None) -> RunState:
-    """Return the state of a run.
-
-    Args:
-        last: its newest session; None where there is none.
-        now: the present wall time.
-        last_event_at: wall time of the run's last event.
-    """
-    if last is None:
-        return "unknown"
-    if last.session.gone:
-        return "lost"
-    if last.session.inferred:
-        if last.ended_itself:
-            return "stopped"
-        timeout_secs = LEAST_HANG_TIMEOUT_SECS if last.silence_secs is None else last.silence_secs
-        is_quiet = last_event_at is None or now - last_event_at > timeout_secs
-        return "unknown" if is_quiet else "running"
-    if last.session.outcome != "running":
-        return STATE_OF_OUTCOME[last.session.outcome]
-    seen_at = last.session.ended_at
-    if seen_at is not None and last.silence_secs is not None and now - seen_at > last.silence_secs:
-        return "lost"
-    return "stalled" if last.is_stalled else "running"
-
-
-def _outcome_of_last(last: SessionFacts, state: RunState) -> Outcome:
-    """Return the outcome of the newest session, by the state of its run."""
-    if last.session.outcome != "running":
-        return last.session.outcome
-    if state in LIVE:
-        return "running"
-    if last.session.gone:
-        return OUTCOMES_OF_THE_DEAD.get(state, "lost")
-    return "lost" if state == "lost" else "unknown"
 
 
 class _Saved(NamedTuple):

@@ -114,7 +114,9 @@ def telemetry_facts(
         silence_secs=_silence_secs(fold, phase),
         likely_unseen_secs=_until_next_beat(fold, times.ended_at) / 2,
         most_unseen_secs=_unseen_secs(fold, times.ended_at),
-        most_steps_per_sec=_most_steps_per_sec(fold, first_step, last_step),
+        most_steps_per_sec=most_steps_per_sec(
+            fold.steps.most_per_sec, first_step, last_step, fold.activity.secs.get("productive", 0.0)
+        ),
         is_clock_behind=times.is_clock_behind,
         checkpoints=tuple(fold.saves.checkpoints.items),
         threads=tuple(history for history in threads if history is not None),
@@ -281,10 +283,10 @@ def _unseen_secs(fold: SessionFold, seen_at: float) -> float | None:
     return left + LATE_SECS if left else None
 
 
-def _most_steps_per_sec(fold: SessionFold, first_step: int | None, last_step: int | None) -> float | None:
+def most_steps_per_sec(
+    reported: float | None, first_step: int | None, last_step: int | None, productive_secs: float
+) -> float | None:
     """Return the highest reported rate, or the mean over all steps where that is higher."""
-    found = fold.steps.most_per_sec or 0.0
-    secs = fold.activity.secs.get("productive", 0.0)
-    if first_step is not None and last_step is not None and secs > 0:
-        found = max(found, (last_step - first_step) / secs)
-    return found or None
+    if first_step is None or last_step is None or productive_secs <= 0:
+        return reported
+    return max(reported or 0.0, (last_step - first_step) / productive_secs) or None

@@ -1,28 +1,21 @@
-"""`Timeline`: a run's sessions in order, and what follows from the order: outcomes, restarts, lost steps, goodput.
-
-The events of a killed session end with its last heartbeat or summary, up to ten seconds before its death. The logdir's
-lease was renewed up to a second before it. The next session records what the lease said: the step and the time.
-`crashed_session` adds that to the killed one.
-"""
+"""`Timeline`: a run's sessions in order, and what follows from the order: outcomes, restarts, lost steps, goodput."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import cast, get_args
 
 from supervisor_core.events.record_fields import replaced
-from supervisor_core.events.telemetry import DeathRecord
-from supervisor_core.run.fold.goodput import COMPLETED, GoodputWalk, phase_since, spent
+from supervisor_core.run.fold.end import RECORDED, end_by_launch, end_by_next, ended, outcome_before
+from supervisor_core.run.fold.goodput import COMPLETED, GoodputWalk
 from supervisor_core.run.fold.heartbeat_folds import WorkerReport, merged_history, natural_order
-from supervisor_core.run.fold.session_facts import LATE_SECS, SessionFacts
-from supervisor_core.run.fold.session_parts import CLOCK_SET_SECS, with_stall
+from supervisor_core.run.fold.session_facts import SessionFacts
+from supervisor_core.run.fold.session_parts import CLOCK_SET_SECS
 from supervisor_core.run.model.checkpoints import Checkpoint, passed_over
+from supervisor_core.run.model.program_launch import ProgramLaunch
 from supervisor_core.run.model.run import (
-    PRODUCTIVE,
-    Outcome,
     Recovery,
     Restart,
     RunHistory,
@@ -33,8 +26,6 @@ from supervisor_core.run.model.run import (
 
 RATE_MARGIN = 2.0
 """An unseen session may have been faster than its highest reported rate by this factor."""
-
-_OUTCOMES = frozenset(get_args(Outcome)) - {"running", "lost"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,20 +44,18 @@ class Timeline:
 
 
 def timeline_of(
-    facts: Iterable[SessionFacts], death_of: Callable[[Session], DeathRecord | None], kept_spans: int | None = None
+    facts: Iterable[SessionFacts], launches: Sequence[ProgramLaunch], kept_spans: int | None = None
 ) -> Timeline:
     """Return the timeline of sessions given in any order.
 
     Args:
         facts: each session by itself.
-        death_of: returns what a restarter knows of the death of the newest one, if no record says how it ended.
+        launches: of its program, in order.
         kept_spans: how many of each worker's newest spans are kept; None: all.
     """
     ordered = in_order(facts)
-    if ordered and not ordered[-1].ended_itself and ordered[-1].session.is_open and not ordered[-1].session.gone:
-        death = death_of(ordered[-1].session)
-        if death is not None:
-            ordered[-1] = dead_session(ordered[-1], death)
+    if ordered and not ordered[-1].ended_itself and not ordered[-1].session.gone:
+        ordered[-1] = ended(ordered[-1], end_by_launch(ordered[-1].session, launches))
     builder = _TimelineBuilder(kept_spans)
     for each, following in zip_longest(ordered, ordered[1:]):
         builder.add(each, following)
@@ -93,9 +82,9 @@ class _TimelineBuilder:
 
     def add(self, facts: SessionFacts, following: SessionFacts | None) -> None:
         if following is not None:
-            facts = crashed_session(facts, following)
+            facts = ended(facts, end_by_next(facts.session, following.session))
         self._attempt = max(self._attempt + 1, facts.session.attempt)
-        outcome = facts.session.outcome if following is None else _outcome(facts, following)
+        outcome = facts.session.outcome if following is None else outcome_before(facts, following)
         session = facts.session
         if (session.attempt, session.outcome) != (self._attempt, outcome):
             session = replaced(session, attempt=self._attempt, outcome=outcome)
@@ -198,16 +187,6 @@ def _clock_set_by(before: Session, after: SessionFacts) -> float | None:
     return None if after.is_clock_behind else 0.0
 
 
-def _outcome(facts: SessionFacts, following: SessionFacts) -> Outcome:
-    """Return the outcome of a session that has a successor."""
-    if facts.session.outcome != "running":
-        return facts.session.outcome
-    if facts.session.inferred:
-        return "unknown"
-    found = following.session.previous_outcome  # the lease may know what the events file lost
-    return cast(Outcome, found) if found in _OUTCOMES else "lost"
-
-
 def _restart(
     before: Session, after: Session, step: int | None, clock_set_by: float | None, facts: SessionFacts
 ) -> Restart:
@@ -236,112 +215,9 @@ def _most_rewind(
     """Return the most steps that may be repeated, by how long the earlier session may have run on unseen."""
     if from_step is None or to_step is None:
         return None
-    if before.outcome in _OUTCOMES - {"unknown"}:
+    if before.outcome in RECORDED:
         return max(0, from_step - to_step)
     if facts.most_unseen_secs is None or facts.most_steps_per_sec is None:
         return None
     most_unseen_secs = facts.most_unseen_secs if downtime is None else min(facts.most_unseen_secs, downtime)
     return max(0, from_step + math.ceil(RATE_MARGIN * facts.most_steps_per_sec * most_unseen_secs) - to_step)
-
-
-RENEWAL_SECS, REMOTE_RENEWAL_SECS = 1.0, 15.0
-"""Seconds between renewals of a lease: in a local logdir, in an object store."""
-
-
-def crashed_session(facts: SessionFacts, following: SessionFacts) -> SessionFacts:
-    """Return a session without a stop record, completed by what its successor found in the lease."""
-    session, later = facts.session, following.session
-    seen_at = later.previous_seen_at
-    if later.attempt != session.attempt + 1 or seen_at is None or session.started_at is None:
-        return facts
-    if later.previous_elapsed_secs is not None:  # monotonic, so comparable with the session's own
-        seen_at = latest = session.started_at + later.previous_elapsed_secs
-    else:
-        latest = later.started_at if later.started_at is not None else seen_at
-    return _completed(facts, seen_at, latest, later.previous_step, is_exact=later.previous_step_exact)
-
-
-CLOCKS_SECS = 86400.0
-"""By how much the clock of who records a death may be behind that of the session."""
-
-
-def dead_session(facts: SessionFacts, death: DeathRecord, recorded_at: float = math.inf) -> SessionFacts:
-    """Return a session without a stop record whose process is over, completed by what is known of its death.
-
-    Args:
-        facts: the session.
-        death: what is known.
-        recorded_at: when that was recorded, by another clock: the last sign of life was not much later, whatever a
-            file says.
-    """
-    session = facts.session
-    seen_at = session.ended_at or 0.0
-    if death.elapsed_secs is not None and session.started_at is not None:
-        seen_at = min(session.started_at + death.elapsed_secs, max(seen_at, recorded_at + CLOCKS_SECS))
-    stall = death.stall
-    if stall is not None:  # its times, by the session's own clocks
-        since = seen_at - stall.secs
-        blocked_since = None if stall.blocked_since is None else since + (stall.blocked_since - stall.since)
-        stall = replace(stall, since=since, blocked_since=blocked_since)
-        facts = replace(facts, is_stalled=True, stalls=with_stall(facts.stalls, session.id, stall))
-        session = replace(session, phase=stall.phase, last_progress_at=since, progress_timeout_secs=stall.timeout_secs)
-    stalled_since = None if stall is None else stall.since
-    facts = replace(facts, session=replace(session, gone=True))
-    return _completed(facts, seen_at, seen_at, death.step, is_exact=death.step_exact, stalled_since=stalled_since)
-
-
-def _completed(
-    facts: SessionFacts,
-    seen_at: float,
-    latest: float,
-    step: int | None,
-    *,
-    is_exact: bool,
-    stalled_since: float | None = None,
-) -> SessionFacts:
-    """Return a session without a stop record that was last seen at a time, and a step, that its events do not have."""
-    session = facts.session
-    if session.inferred or session.outcome != "running" or session.started_at is None or session.ended_at is None:
-        return facts
-    ended_at = max(session.ended_at, min(seen_at, latest))
-    likely_unseen_secs = facts.likely_unseen_secs
-    most_unseen_secs = facts.most_unseen_secs
-    renewal_secs = REMOTE_RENEWAL_SECS if any("://" in path for path in session.files) else RENEWAL_SECS
-    is_known = most_unseen_secs == 0.0  # its exact step, by the record of its death
-    if not is_known and ended_at - seen_at < renewal_secs:  # else the lease would have been renewed once more
-        likely_unseen_secs = min(likely_unseen_secs, renewal_secs / 2)
-        most_unseen_secs = max(0.0, seen_at + renewal_secs - ended_at) + LATE_SECS
-    if stalled_since is None and facts.is_stalled:
-        stalled_since = session.ended_at
-    steps = [session.last_step]
-    if not facts.recoveries or seen_at >= facts.recoveries[-1].at:  # else the step is from before the recovery
-        steps.append(step)
-    last_step = max((found for found in steps if found is not None), default=None)
-    if is_exact and step is not None:
-        last_step, most_unseen_secs = step, 0.0
-        if facts.most_steps_per_sec:  # it died before its next step, or the next second's sign of life
-            likely_unseen_secs = min(likely_unseen_secs, 0.5 / facts.most_steps_per_sec)
-    activity = dict(session.activity_secs)
-    phase = phase_since(session, last_step)
-    for bucket, secs in spent(session.ended_at, ended_at, phase, stalled_since).items():
-        activity[bucket] = activity.get(bucket, 0.0) + secs
-    return replace(
-        facts,
-        session=replace(session, ended_at=ended_at, last_step=last_step, activity_secs=activity),
-        curves=(
-            *facts.curves[:-1],
-            facts.curves[-1].extended(session.first_step, last_step, activity.get("productive", 0.0)),
-        ),
-        likely_unseen_secs=likely_unseen_secs,
-        most_unseen_secs=most_unseen_secs,
-        most_steps_per_sec=_most(facts.most_steps_per_sec, session.first_step, last_step, activity),
-    )
-
-
-def _most(
-    reported: float | None, first_step: int | None, last_step: int | None, secs: Mapping[str, float]
-) -> float | None:
-    productive = secs.get(PRODUCTIVE, 0.0)
-    if first_step is None or last_step is None or productive <= 0:
-        return reported
-    return max(reported or 0.0, (last_step - first_step) / productive) or None

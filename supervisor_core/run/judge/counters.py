@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from math import inf
 
 from supervisor_core.run.fold.goodput import GIVEN_UP_SECS
-from supervisor_core.run.fold.restarter_launches import SLACK_SECS
 from supervisor_core.run.fold.session_facts import LATE_SECS, LEAST_SILENCE_SECS
-from supervisor_core.run.model.program_launch import ProgramLaunch
+from supervisor_core.run.model.program_launch import SLACK_SECS, ProgramLaunch
 from supervisor_core.run.model.run import DOWNTIME, LIVE, Outcome, Run
 
 _FAILED: frozenset[Outcome] = frozenset(("lost", "error"))

@@ -11,6 +11,8 @@ from supervisor_core.run.model.words import in_a_line
 
 WHERE = re.compile(r" (at|on rank|on node) ")
 """Before the place in the error of a launch, which begins with its type."""
+SLACK_SECS = 2.0
+"""A session's last event may have a later time than the launch's end by this much."""
 _MOST = 100
 """Characters of what a program printed: the place, and what followed, are in the same line."""
 FAILED = ("error", "refused")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from supervisor_core.events.telemetry import DeathRecord, OpenStall
+from supervisor_core.run.fold.end import CLOCKS_SECS
 from supervisor_core.run.fold.run_fold import RunFold
-from supervisor_core.run.fold.timeline import CLOCKS_SECS
 from supervisor_core.run.model.run import Run
 
 RunOf = Callable[..., Run]

@@ -9,7 +9,7 @@ import pytest
 
 from supervisor_core.events.telemetry import LaunchRecord, StallRecord
 from supervisor_core.metrics.page import run_status
-from supervisor_core.run.fold.watched_launch import LOST_SECS
+from supervisor_core.run.fold.end import LOST_SECS
 from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.model.run import Run
 from supervisor_core.run.model.snapshot import WatchedRun
