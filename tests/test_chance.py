@@ -90,13 +90,6 @@ def test_the_run_fails(run: Run, tmp_path: Path, tests: str, ci: str, runs: dict
     assert not (tmp_path / "unstable").exists() or not (tmp_path / "unstable").read_text()
 
 
-def test_unstable_tests_of_earlier_runs_count(run: Run, tmp_path: Path) -> None:
-    """What may be unstable is three tests of all of CI's runs."""
-    (tmp_path / "unstable").write_text("a\nb\nc\n")
-    status, closing, printed = run(REAL.format("race", 1))
-    assert status == 1 and "1 failed" in closing and "a, b, c, test_it.py::test_race" in printed
-
-
 DIES = """
 import os, signal, threading
 def test_first(): pass

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.base import install
-from supervisor_core.base.install import DISTRIBUTION, EXTRAS, pip_install
+from supervisor_core.base.install import DISTRIBUTION, EXTRAS
 from tests.cases import each
 
 if sys.version_info >= (3, 11):
@@ -134,9 +134,3 @@ def test_an_environment_without_pip_is_one_of_uv(tmp_path: Path) -> None:
     environment = {"PYTHONPATH": str(sources_alone(tmp_path))}
     done = subprocess.run([python, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == f"uv pip install --python '{python}' 'torch>=2.4'\n"
-
-
-def test_a_python_that_does_not_know_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that another program has embedded: the command is one that can be typed all the same."""
-    monkeypatch.setattr(sys, "executable", "")
-    assert pip_install("a") in ("python3 -m pip install a", "uv pip install --python python3 a")

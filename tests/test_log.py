@@ -29,9 +29,3 @@ def test_a_command_is_on_one_line_and_can_be_seen(name: str) -> None:
     text = command_line("rm", "--", name)
     assert printable(text) == text
     text.encode()
-
-
-def test_harmless_words_stay_bare() -> None:
-    """A command without hostile names looks as people write it."""
-    assert command_line("tb-supervisor", "verify", "/runs/lr=0.1,bs=32") == "tb-supervisor verify /runs/lr=0.1,bs=32"
-    assert command_line("rm", "my run", "") == "rm 'my run' ''"

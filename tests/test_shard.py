@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -78,28 +77,6 @@ def test_a_run_keeps_its_shard(tmp_path: Path, number: int) -> None:
     assert shard_of(tmp_path / "link") == shard
     (run / f".events.out.tfevents.{start}.node-1.Xa3b9Q").touch()  # as rsync calls it
     assert shard_of(run) == shard
-
-
-def test_the_first_file_counts_where_not_all_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the limit of files the oldest are not read, with each new file one more."""
-    from supervisor_core.events import directory
-
-    monkeypatch.setattr(directory, "MAX_FILES", 3)
-    run = add_run(tmp_path / "run", *range(1_700_000_000, 1_700_000_020))
-    listing = Directory(str(run))
-    listing.refresh()
-    assert len(listing.events) == 3 and listing.left_out == 17
-    assert listing.first_event_file == f"events.out.tfevents.1700000000.node-1.{1_700_000_000 % 97}"
-    shutil.rmtree(run)
-    listing.refresh()
-    assert listing.first_event_file is None
-
-
-def test_names_that_are_no_text(tmp_path: Path) -> None:
-    """Bytes that are not UTF-8 are in a shard as well."""
-    (tmp_path / "run").mkdir()
-    os.close(os.open(os.fsencode(tmp_path / "run") + b"/events.tfevents.\xff", os.O_CREAT))
-    assert 0 <= shard_of(tmp_path / "run") < COUNT
 
 
 @each("text, shard", [("0/1", (0, 1)), (" 2/3 ", (2, 3)), ("tb-supervisor-exporter-11/12", (11, 12))])

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -26,7 +26,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _USUAL = Thresholds()
 
 _SECS, _COUNT, _SHARE = Duration(), click.INT, click.FLOAT
-_Options = Mapping[str, tuple[click.ParamType[Any], str]]
+_Options: TypeAlias = "Mapping[str, tuple[click.ParamType[Any], str]]"  # generic from click 8.4 on only
 _OF_RULES: _Options = {
     "interval": (_SECS, "How often Prometheus evaluates the rules. Use the scrape interval."),
     "hold": (_SECS, "How long a logdir must be unread, or a shard missing, before an alert fires."),

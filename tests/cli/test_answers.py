@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 import os
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +15,7 @@ from click.testing import Result
 
 from supervisor_core.base.log import printable
 from supervisor_core.cli.logdirs import GivenLogdir
-from supervisor_core.cli.look import Look, Looking
+from supervisor_core.cli.look import Looking
 from supervisor_core.cli.mcp import (
     CLOSING,
     MOST_CHARACTERS,
@@ -27,7 +24,6 @@ from supervisor_core.cli.mcp import (
     OUR_FIELDS,
     Answers,
     NoAnswer,
-    _taken_out,
     answer,
 )
 from supervisor_core.events.telemetry import (
@@ -40,10 +36,7 @@ from supervisor_core.events.telemetry import (
     summary_bytes,
 )
 from supervisor_core.events.writer import EventsWriter
-from supervisor_core.run.fold.run_fold import RunFold
-from supervisor_core.run.judge.comparison import compared, differing
 from supervisor_core.run.judge.finding import KINDS
-from supervisor_core.run.judge.run_json import as_json
 from tests.cases import each
 
 Ask = Callable[..., dict[str, Any]]
@@ -181,18 +174,6 @@ def test_why(ask: Ask) -> None:
     assert found["labels"] == [{"name": "⟦team⟧", "value": "⟦vision⟧"}]
     assert found["numbers"]["sessions"] == 1
     assert [(each["tag"], each["value"]) for each in found["last_values"]] == [("⟦loss⟧", "nan")]
-
-
-def test_what_differs_is_not_said_to_be_the_same() -> None:
-    """True is not 1, nor is what only one run has the same as what is not known."""
-    run = compared(RunFold("mnist").run(now=1.7e9))
-    facts = [
-        dataclasses.replace(run, hparams={"amp": True, "lr": 0.1, "warmup": math.nan}),
-        dataclasses.replace(run, hparams={"amp": 1.0, "lr": 0.1}),
-    ]
-    rows = [as_json(each) for each in facts]
-    assert _taken_out(rows, differing(facts))["hparams"] == [{"name": "lr", "value": 0.1}]
-    assert [set(row["hparams"]) for row in rows] == [{"amp", "warmup"}, {"amp"}]
 
 
 def test_compare(ask: Ask) -> None:
@@ -348,22 +329,3 @@ def test_an_answer_is_bounded() -> None:
     assert len(json.dumps(one_more, ensure_ascii=False)) > MOST_CHARACTERS - 500  # no more than needed was left out
     assert found["few"] == [1, 2] and found["state"] == "lost"
     assert found["runs"][0]["run"].endswith("... (9,500 more characters)⟧")
-
-
-def test_the_first_look_is_waited_for_so_long(tmp_path: Path) -> None:
-    """After that it is said how far it is; the next question gets the answer."""
-    looked = threading.Event()
-
-    class Slow(Looking):
-        def look(self, on_progress: Callable[[int, int], None] | None = None) -> Look:
-            assert on_progress is not None
-            on_progress(1, 2000)
-            assert looked.wait(60)
-            return Look(at=ago(0.0))
-
-    answers = Answers(Slow([GivenLogdir(path=str(tmp_path))], whole=None), wait_secs=0.0)
-    with pytest.raises(NoAnswer, match="The logdir is being read"):
-        answers.runs()
-    looked.set()
-    answers._wait_secs = 60.0
-    assert json.loads(answers.runs())["runs"] == []

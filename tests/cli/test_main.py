@@ -13,7 +13,6 @@ from pathlib import Path
 
 import click
 import pytest
-from click.shell_completion import ShellComplete
 from click.testing import Result
 
 from supervisor_core.cli import COMMANDS, DISTRIBUTION, main
@@ -149,18 +148,6 @@ def test_output_that_cannot_be_written(tmp_path: Path, output: str, how: str) ->
     finally:
         os.close(writing)
     assert (ended.returncode, ended.stderr) == (141, "Error: The output was closed before everything was written.\n")
-
-
-@each(
-    "words, kind",
-    [("inspect ", "dir"), ("verify ", "dir"), ("exporter --logdir ", "dir"), ("exporter --web.config.file ", "file")],
-)
-def test_paths_are_completed(words: str, kind: str) -> None:
-    """Where a path is expected the shell completes one."""
-    completed = ShellComplete(main, {}, "tb-supervisor", "_TB_SUPERVISOR_COMPLETE").get_completions(
-        words.split(), "/ru"
-    )
-    assert [(item.value, item.type) for item in completed] == [("/ru", kind)]
 
 
 def test_every_command_starts_with_the_oldest_click() -> None:

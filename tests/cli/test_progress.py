@@ -16,7 +16,7 @@ import pytest
 from click.testing import Result
 from rich.console import Console
 
-from supervisor_core.cli import exporter, look, text, verify
+from supervisor_core.cli import look, text, verify
 from supervisor_core.cli.text import SHOW_AFTER_SECS, OnProgress, runs_bar
 from supervisor_core.events import EventsWriter
 
@@ -146,17 +146,3 @@ def test_the_first_look_at_many_runs(
     """Runs are counted as they are read."""
     assert run(command, logs).exit_code == 0
     assert bars == [(what, [(1, 2), (2, 2)])]
-
-
-def test_the_exporters_first_look(logs: Path, bars: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal the runs of all logdirs are counted, until each logdir was looked at."""
-    from supervisor_core.metrics.exporter import Exporter
-    from supervisor_core.run.watch.logdir_watch import LogdirWatch
-
-    monkeypatch.setattr(exporter.sys.stderr, "isatty", lambda: True, raising=False)
-    serving = Exporter([LogdirWatch(str(logs / "a")), LogdirWatch(str(logs / "b"))])
-    exporter._start(serving, threading.Event())
-    assert serving.has_looked
-    serving.stop()
-    ((what, done),) = bars
-    assert what == "first look" and done[-1] == (2, 2)

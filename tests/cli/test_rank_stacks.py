@@ -127,17 +127,6 @@ def test_what_another_machine_has_written_is_shown(run: Callable[..., Any], star
     )
 
 
-@pytest.mark.parametrize("name", ["rank:\x1b[31m\n2", "r" * 500])
-def test_a_name_that_is_none_is_shown(run: Callable[..., Any], start: Start, tmp_path: Path, name: str) -> None:
-    """Of a file that anybody may have written: its beginning, without control characters."""
-    start({"s0": WAITS}, 60.0)
-    place = Place(digest=digest(STUCK), location=STUCK[-1], frames=STUCK)
-    record(tmp_path, name, "s1", host="other", boot="b", pid=99, place=place, stalled=True)
-    done = run("stacks", tmp_path / "run")
-    assert "hangs at train.py:14 in stuck_in_user_code" in done.stdout
-    assert "\x1b" not in done.stdout and "r" * 100 not in done.stdout
-
-
 def test_a_rank_that_is_gone_is_the_answer(run: Callable[..., Any], start: Start, tmp_path: Path) -> None:
     """Its process is over, and it has not said so."""
     start({"s0": WAITS}, 60.0)
@@ -145,14 +134,6 @@ def test_a_rank_that_is_gone_is_the_answer(run: Callable[..., Any], start: Start
     lines = run("stacks", tmp_path / "run").stdout.splitlines()
     assert lines[0].startswith("rank 1 has written nothing for ")
     assert lines[0].endswith("; rank 0 waits for it at train.py:25 (backward)")
-
-
-def test_the_hang_timeout_of_a_rank_alone_counts(run: Callable[..., Any], start: Start, tmp_path: Path) -> None:
-    """Its page has the one that it has while another may keep it waiting."""
-    start({"s0": WAITS, "s1": STUCK}, 5.0)
-    record(tmp_path, "rank:1", "s1", hang_timeout_secs=4.0)
-    lines = run("stacks", tmp_path / "run").stdout.splitlines()
-    assert lines[0].startswith("rank 1 hangs at train.py:14 in stuck_in_user_code; rank 0 waits for it")
 
 
 def test_without_a_hang_there_are_groups_and_no_verdict(run: Callable[..., Any], start: Start, tmp_path: Path) -> None:

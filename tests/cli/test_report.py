@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from click.testing import Result
@@ -135,15 +133,3 @@ def test_a_clone_without_its_frontend_says_what_to_do(run: Command, tmp_path: Pa
     done = run("report", tmp_path / "logs", "--html", tmp_path / "r.html")
     assert done.exit_code == 2 and "run: make frontend" in done.stderr
     assert not (tmp_path / "r.html").exists()
-
-
-def test_another_projects_package_is_left_alone(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tab's package has a name that others may use: then the error says whose it is."""
-    write(tmp_path / "digits")
-    other = ModuleType("tb_plugin")
-    other.__file__ = "/site/tb_plugin/__init__.py"
-    monkeypatch.setitem(sys.modules, "tb_plugin", other)
-    done = run("report", tmp_path, "--html", tmp_path / "r.html")
-    assert done.exit_code == 2 and "is another project's: /site/tb_plugin/__init__.py" in done.stderr
-    monkeypatch.setitem(sys.modules, "tb_plugin", None)
-    assert "needs the package tb_plugin" in run("report", tmp_path, "--html", tmp_path / "r.html").stderr

@@ -60,13 +60,10 @@ def test_a_removed_command_names_what_to_use(run: Run) -> None:
     [
         ("inspct", "There is no command 'inspct'. Did you mean inspect?"),
         ("help", "There is no command 'help'. Did you mean `tb-supervisor --help`?"),
-        ("version", "There is no command 'version'. Did you mean `tb-supervisor --version`?"),
         ("xyz", f"There is no command 'xyz'. The commands are {', '.join(sorted(COMMANDS))}."),
         ("logs", "There is no command 'logs'. To see the runs in that directory: `tb-supervisor inspect logs`"),
         ("sh a.sh", "There is no command 'sh'. To run that program: `tb-supervisor run runs -- sh a.sh`"),
-        ("./train.sh", "To run that program: `tb-supervisor run runs -- ./train.sh`"),
         ("--verson", "There is no option --verson. Did you mean --version?"),
-        ("inspect --jsn logs", "There is no option --jsn. Did you mean --json or --run?"),
         ("inspect -json logs", "There is no option -j. Did you mean --json?"),
         ("inspect --xyzzy logs", "There is no option --xyzzy. `tb-supervisor inspect --help` lists the options."),
         (
@@ -74,12 +71,14 @@ def test_a_removed_command_names_what_to_use(run: Run) -> None:
             "There is no option --hang-timeout. It is an option of run, and comes after the command: tb-supervisor run",
         ),
         ("--follow logs", "It is an option of inspect, and comes after the command: tb-supervisor inspect"),
-        ("--hold 5m", "It is an option of manifests and rules, and comes after the command: tb-supervisor manifests"),
+        (
+            "--hold 5m",
+            "It is an option of exporter, manifests and rules, and comes after the command: tb-supervisor exporter",
+        ),
         ("manifests /a --logdir /b", "Several logdirs were given, /b and /a; expected one."),
         ("stacks nosuch", "nosuch does not exist. The directory {here} has no 'nosuch'. Expected the number of a"),
         ("stacks 4194304", "There is no process 4194304 on this machine. Give the logdir: its sessions are found."),
         ("exporter logs --refresh-interval x", "'x' is not a duration above 0; write 15, 15s, 2m or 1h30m"),
-        ("exporter logs --refresh-interval 0.05", "'0.05' is not from 100ms to 1d"),
         (
             "watch logs",
             "--notify, --on-event or --ping is missing, as in `tb-supervisor watch --notify ntfy://TOPIC /runs`",
@@ -90,7 +89,6 @@ def test_a_removed_command_names_what_to_use(run: Run) -> None:
             "watch --ping http://h --notify-on pge logs",
             "The topics are 'pge'; expected some of page, warn, info, restart",
         ),
-        ("run --ping token logs -- sh a.sh", "The ping URL is none of a web server, as https://HOST/ID."),
     ],
 )
 def test_what_was_mistyped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, said: str) -> None:
@@ -107,19 +105,15 @@ def test_what_was_mistyped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
     "words, said",
     [
         (["sh", "a.sh"], "LOGDIR is missing, as in `tb-supervisor run runs -- sh a.sh`."),
-        (["--", "sh", "a.sh"], "LOGDIR is missing, as in `tb-supervisor run runs -- sh a.sh`."),
-        (["sh", "-c", "x"], "LOGDIR is missing, as in `tb-supervisor run runs -- sh -c x`."),
         (["no-such", "x"], "The -- after LOGDIR is missing: `tb-supervisor run no-such -- x`"),
         (["--", "./a.sh"], "LOGDIR is missing, as in `tb-supervisor run runs -- ./a.sh`."),
         (["./logs"], "COMMAND is missing, as in `tb-supervisor run ./logs -- python train.py`"),
         (["logs", "--"], "COMMAND is missing, as in `tb-supervisor run logs -- python train.py`"),
         (["--logdir", "logs"], "COMMAND is missing, as in `tb-supervisor run logs -- python train.py`"),
         (["logs", "no-such"], "The -- after LOGDIR is missing: `tb-supervisor run logs -- no-such`"),
-        (["new", "sh", "a.sh"], "The -- after LOGDIR is missing: `tb-supervisor run new -- sh a.sh`"),
         (["", "--", "sh"], "LOGDIR is empty: ''; expected a directory. If it came from a variable, that is not set."),
         (["--logdir=", "--", "sh"], "--logdir is empty: ''; expected a directory."),
         (["a.sh", "--", "sh"], "LOGDIR is a.sh, a file; expected a directory, which need not exist yet."),
-        (["--logdir", "a.sh", "--", "sh"], "--logdir is a.sh, a file; expected a directory"),
         (["logs", "--", ""], "COMMAND is empty: ''; expected a program."),
         (["logs", "--reset"], "--reset comes after LOGDIR; expected `tb-supervisor run [OPTIONS] LOGDIR -- COMMAND`"),
         (["logs", "--notify", "json://x", "--", "sh"], "--notify comes after LOGDIR; expected `tb-supervisor run ["),

@@ -15,12 +15,10 @@ import click
 import pytest
 
 from supervisor_core.cli.run import _node
-from supervisor_core.restarter import running
 from supervisor_core.restarter.launch import LaunchFacts, RestarterOptions
 from supervisor_core.restarter.logdir_view import LogdirView
 from supervisor_core.restarter.nodes import (
     CALL_SUFFIX,
-    Follower,
     Head,
     NodeCall,
     NodeReport,
@@ -30,7 +28,7 @@ from supervisor_core.restarter.nodes import (
     node_suffix,
 )
 from supervisor_core.restarter.policy import IN_USE_STATUS, NO_PROGRESS_STATUS, ChildEnd, Failure
-from supervisor_core.restarter.running import Node, ReceivedSignals, RunningLaunch
+from supervisor_core.restarter.running import Node
 from tests.restarter.conftest import WAIT_SECS, run_of
 
 PROGRAM = """
@@ -260,49 +258,6 @@ def test_node_0_waits_for_what_the_others_report(tmp_path: Path, monkeypatch: py
     assert (facts.node, facts.cause, facts.end) == (1, "oom", ended.end)
     call = decode(NodeCall, view.read_beside(CALL_SUFFIX) or b"")
     assert call is not None and call.state == "over"
-
-
-def test_a_report_that_could_not_be_written_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also that of an end: node 0 would take the node for lost."""
-    written: list[NodeReport] = []
-    failures = [OSError(28, "No space left on device")]
-
-    def write(self: object, suffix: str, data: bytes) -> bool:
-        report = decode(NodeReport, data)
-        assert report is not None
-        if report.state == "ended" and failures:
-            raise failures.pop()
-        written.append(report)
-        return True
-
-    def read(self: object, suffix: str) -> bytes:
-        state = written[-1].state if written else "waits"
-        asked: Any = {"waits": "assembles", "ready": "runs", "ended": "ends"}[state]
-        return encode(
-            NodeCall(job="j", launch=1, state=asked, status=256, admitted=tuple(each.restarter for each in written))
-        )
-
-    def start(self: RunningLaunch, begun: object) -> None:
-        self.facts.end = ChildEnd(exit_code=1)
-
-    def wait(self: ReceivedSignals, secs: float) -> bool:
-        polls.append(secs)
-        self.stop_signal = signal.SIGTERM if len(polls) > 100 else None
-        return self.stop_signal is not None
-
-    polls: list[float] = []
-    for owner, name, instead in (
-        (LogdirView, "write_beside", write),
-        (LogdirView, "read_beside", read),
-        (ReceivedSignals, "install", lambda self: None),
-        (ReceivedSignals, "wait_for_stop", wait),
-        (running, "become_subreaper", lambda: None),
-        (RunningLaunch, "run", start),
-    ):
-        monkeypatch.setattr(owner, name, instead)
-    options = RestarterOptions(logdir=str(tmp_path), command=("true",), nodes=2)
-    assert Follower(Node(options, LogdirView(str(tmp_path))), 1).run() == 255  # 256 would be 0
-    assert [report.state for report in written] == ["ready", "ended", "gone"]
 
 
 def test_what_the_nodes_write() -> None:

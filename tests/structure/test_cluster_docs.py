@@ -7,27 +7,13 @@ import shutil
 import stat
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from supervisor_core.engine.tf_config import parse_tf_config
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "preemption"
-
-
-def test_the_tfjob_has_a_chief_servers_and_workers() -> None:
-    """The operator takes a container called `tensorflow`; all share the logdir, and what dies is started again."""
-    job: dict[str, Any] = yaml.safe_load((EXAMPLES / "tfjob.yaml").read_text("utf-8"))
-    replicas = job["spec"]["tfReplicaSpecs"]
-    assert set(replicas) == {"Chief", "PS", "Worker"}
-    for replica in replicas.values():
-        [container] = replica["template"]["spec"]["containers"]
-        assert container["name"] == "tensorflow"
-        assert container["volumeMounts"][0]["mountPath"] == "/runs"
-        assert replica["restartPolicy"] == "OnFailure"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is missing")

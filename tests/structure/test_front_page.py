@@ -29,16 +29,6 @@ def test_the_home_and_the_packages_page_are_written_from_the_readme(front_page: 
     assert stale == [], "run .venv/bin/python scripts/front_page.py"
 
 
-def test_links_are_rebased_for_the_home_and_plain_text_for_the_package(front_page: Any) -> None:
-    """Pictures, too; the home lists the pages of the site by kind; a comparison is of every character."""
-    readme = "# A\n\n![p](docs/images/p.png)\n\n[x](docs/x.md#y), [all](docs/index.md#all-pages), [l](LICENSE)\n"
-    nav = [{"Start": "index.md"}, {"How to": [{"Install it": "install.md"}, {"Changes": "changelog.md"}]}]
-    home = front_page.home(readme, nav)
-    assert "![p](images/p.png)\n\n[x](x.md#y), [all](#all-pages), [l](../LICENSE)\n" in home
-    assert home.endswith("\n## All pages\n\n### How to\n\n* [Install it](install.md)\n")
-    assert front_page.package_page(readme) == front_page.WRITTEN + "# A\n\nx, all, l\n"
-
-
 def test_the_package_is_described_by_the_first_sentence() -> None:
     """A package index shows it beside the name."""
     sentence = README.split("\n\n")[1]
