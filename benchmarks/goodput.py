@@ -2,7 +2,7 @@
 
 A script says second by second what a run does: it starts, restores, trains at changing speed, saves, evaluates, hangs,
 is frozen, has a full disk, is killed in any phase or ends by an error, and comes back or does not. Ours reads
-the runtime's own heartbeats, its liveness file and the lease, as in a training, and nothing else; the peer's recorder
+the runtime's own heartbeats and its liveness file, as in a training, and nothing else; the peer's recorder
 gets every step. Its calculator reads from Cloud Logging; here, from a list in memory. The events of another writer do
 not show where the time went: the right answer is none, whether the run moves or stalls.
 
@@ -67,7 +67,6 @@ class Script:
         self.peer = peer_recorder(f"run-{seed}") if peer else None
         self.saved_step = self.step = 0
         self.unsaved_secs = 0.0
-        self.lease: tuple[int, float] | None = None
         self.live: tuple[float, HeartbeatRecord] | None = None
         self.history = BeatHistory(10.0)
         self.disk_full_until = 0.0
@@ -127,7 +126,7 @@ class Script:
         # A learned hang timeout would not call the second hang of a session a stall, if the first was longer.
         options = Options(hang_timeout_secs={"training": 300.0})
         self.id, self.progress = str(attempt), Progress(self, HangTimeouts(options))
-        before, self.lease, self.frozen_secs = self.lease, None, 0.0
+        self.frozen_secs = 0.0
         dead, self.live, self.history = self.live, None, BeatHistory(options.heartbeat_secs)
         self.is_over = end in ("completed", "error")
         self.monitor = SessionMonitor(
@@ -140,10 +139,9 @@ class Script:
             saves=CheckpointStats(),
             recorder=self,  # type: ignore[arg-type]
             threads=lambda: (),
-            on_renewal=self._renew,
             clock=self,
         )
-        if dead is not None and before is not None:
+        if dead is not None:
             beat = dead[1]
             self.write(DeathRecord(session=beat.session, step=beat.step, elapsed_secs=beat.elapsed_secs, beat=beat))
         started_at, self.next_tick = self.now, self.now + 1.0
@@ -162,7 +160,7 @@ class Script:
         self._take_back(WASTED)
         self.step = self.saved_step
         self.progress.step_read(self.step)
-        previous = {} if before is None else {"previous_step": before[0], "previous_seen_at": before[1]}
+        previous = {} if dead is None else {"previous_step": dead[1].step or 0, "previous_seen_at": dead[0]}
         self.write(
             SessionRecord(
                 session=self.id,
@@ -181,9 +179,6 @@ class Script:
         self.monitor.enter("training")
         self._train(started_at + secs)
         self._end(end)
-
-    def _renew(self, step: int | None) -> None:
-        self.lease = (step or 0, self.now)
 
     def _end(self, end: str) -> None:
         draw = self.random.uniform
@@ -213,7 +208,7 @@ class Script:
                 activity_secs=now.activity_secs,
             )
             self.write(record)
-            self.lease = None
+            self.live = None
 
     def _take_back(self, bucket: str) -> None:
         """Let the steps since the last save have been in vain."""

@@ -1,4 +1,4 @@
-"""The small files of sessions: lease, heartbeats of a cluster's tasks, pages of the ledger, a restarter's state (JSON);
+"""The small files of sessions: liveness, pages of the ledger, a restarter's state (JSON);
 progress pages, files of stacks."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import tempfile
 import zlib
 from pathlib import Path
 
-from supervisor_core.checkpoint import lease_file, ledger
+from supervisor_core.checkpoint import ledger
 from supervisor_core.process import progress_page, stacks_file
 from supervisor_core.process.stacks import MAX_FRAMES
 from supervisor_core.restarter import nodes
@@ -18,29 +18,15 @@ from supervisor_core.restarter.policy import Cause, ChildEnd, EndedLaunch, Limit
 from supervisor_core.run.watch import liveness
 
 
-def check_lease(data: bytes) -> None:
-    """Decode a lease; write and read again what was accepted."""
-    try:
-        record = lease_file.decode(data)
-    except ValueError:
-        return
-    if record is None:
-        assert not data.strip()
-        return
-    written = lease_file.encode(record)
-    assert len(written) % lease_file.BLOCK_BYTES == 0
-    assert lease_file.decode(written) == record
-    assert isinstance(record.holder, str)
-    assert record.elapsed_secs is None or record.elapsed_secs >= 0
-
-
 def check_task(data: bytes) -> None:
-    """Decode a heartbeat file; write and read again what was accepted."""
+    """Decode a liveness file; write and read again what was accepted."""
     try:
         record = liveness.decode(data)
     except ValueError:
         return
     assert liveness.decode(liveness.encode(record)) == record
+    assert isinstance(record.process, str)
+    assert record.elapsed_secs is None or record.elapsed_secs >= 0
     name = liveness.file_name(record.task)
     assert "/" not in name and not name.startswith(".") and len(name) <= 255, name
 

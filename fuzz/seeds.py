@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from fuzz.targets import HERE, TARGETS
-from supervisor_core.checkpoint import lease_file, ledger, manifest
+from supervisor_core.checkpoint import ledger, manifest
 from supervisor_core.checkpoint.manifest import Manifest, SealedFile
 from supervisor_core.checkpoint.retention import Doubt
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, format_state
@@ -32,6 +32,7 @@ from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.process.stacks_file import MAGIC, look_text
 from supervisor_core.restarter.logdir_view import OpenLaunch, encode_state
 from supervisor_core.restarter.policy import Failure, RestartState
+from supervisor_core.run.model.liveness_record import Costs, RunHistory
 from supervisor_core.run.watch import liveness
 
 TESTS = HERE.parent / "tests"
@@ -261,20 +262,6 @@ def of_trainer() -> Seeds:
     yield "no-weights", state
 
 
-def of_lease() -> Seeds:
-    """Leases that are held, that have ended, and none."""
-    record = lease_file.LeaseRecord(
-        session="s", attempt=2, host="h", boot="b", pid=7, started_at=1.7e9, first_started_at=1.6e9, renewed_at=1.7e9,
-        started_boot_secs=5.0, renewed_boot_secs=9.5, last_step=40, restarts={"lost": 2, "signal": 1}, steps_lost=3,
-        trained_secs=9.0, timed_saves=2.0, save_secs=0.5, blocked_secs=0.25, phase="training", progress_at=1.7e9,
-        progress_timeout_secs=600.0, save_failures=1, events_error="no space",
-    )  # fmt: skip
-    yield "held", lease_file.encode(record).strip() + b" \n"
-    yield "ended", lease_file.encode(replace(record, ended="signal", ended_at=1.7e9, predecessor="t")).strip()
-    yield "spaces", b" " * 8
-    yield "deep", b'{"v":1,"restarts":' + b"[" * 300
-
-
 def of_page() -> Seeds:
     """A page that was just begun, one in training, one in a stall; without what is of this machine."""
 
@@ -301,7 +288,12 @@ def of_task() -> Seeds:
         task="worker:1", session="s", host="h", boot="b", pids="pid:[1]", pid=3, started_at=1.7e9, written_at=1.7e9,
         beats=4, interval_secs=5.0, phase="training", step=9, steps=8, waiting_for="the chief", stalled=True,
     )  # fmt: skip
+    history = RunHistory(
+        attempt=2, first_started_at=1.6e9, restarts={"lost": 2, "signal": 1}, steps_lost=3, predecessor="t",
+        costs=Costs(trained_secs=9.0, saves=2, save_secs=0.5, blocked_secs=0.25),
+    )  # fmt: skip
     yield "running", liveness.encode(record)
+    yield "chief", liveness.encode(replace(record, started_boot_secs=5.0, written_boot_secs=9.5, history=history))
     place = Place(digest="a1", location="train.py:25 train", waits_in="backward", frames=("train.py:25 train",))
     yield "still", liveness.encode(replace(record, place=place, progress_age_secs=7.0, hang_timeout_secs=6.0))
     yield "ended", liveness.encode(replace(record, ended="error", ended_at=1.7e9, error="boom"))

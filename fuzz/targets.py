@@ -123,14 +123,6 @@ TARGETS = {
             is_json=True,
         ),
         Target(
-            name="lease",
-            reads="lease",
-            promise="`ValueError` only; what was read is written and read again the same",
-            module="fuzz.records",
-            max_bytes=4 << 10,
-            is_json=True,
-        ),
-        Target(
             name="task",
             reads="liveness file",
             promise="`ValueError` only; what was read is written and read again the same",

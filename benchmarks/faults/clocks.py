@@ -96,7 +96,7 @@ def _judge(
     findings.fault(restored != firsts, f"restored steps {restored}, of {firsts}")
     rewinds = [restart["rewind_steps"] for restart in restarts]
     true = [max(0, last - first) for last, first in zip(lasts[:2], firsts[1:], strict=True)]
-    # Of a killed session the last steps may not be known, or up to ten are known to the lease alone: the process says
+    # Of a killed session the last steps may not be known, or up to ten are in its page alone: the process says
     # every tenth, and the latest summaries did not reach the disk.
     findings.fault(
         len(rewinds) != 2 or any(not -10 <= true - found <= 20 for true, found in zip(true, rewinds, strict=True)),

@@ -181,7 +181,7 @@ def _zombie(trial: Trial, number: int, system: System, directory: Path) -> Itera
     first.until("step", START_SECS)
     first.listen(trial.rng.uniform(0.05, 0.4))
     first.kill(signal.SIGSTOP)
-    time.sleep(0.6)  # past the lease
+    time.sleep(0.6)  # past the timeout
     second = system.start(trial, directory, lockless_host="host-b", steps=150)
     findings = Findings()
     second.until("ready", START_SECS)

@@ -40,6 +40,11 @@ _building = Lock()
 used a part of it would crash the process."""
 
 
+def can_follow(attempt: int) -> bool:
+    """Say whether the attempts after this one keep plausible numbers."""
+    return 0 <= attempt <= LARGEST_ATTEMPT // 2
+
+
 def parse_object(data: bytes, version: int) -> dict[str, Any]:
     """Return the JSON object in a file's bytes.
 

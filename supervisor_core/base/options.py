@@ -170,7 +170,7 @@ class Options:
     too. A worker that was part of the run does not wait; a parameter server always does."""
 
     lease_timeout_secs: float = 60.0
-    """A chief on another host that has not renewed its lease for this many seconds counts as dead."""
+    """A chief on another host without a heartbeat for this many seconds counts as dead."""
 
     hang_timeout_secs: float | Mapping[str, float] | None = None
     """Seconds without progress after which the session hangs. A number: in training; the other phases have that or

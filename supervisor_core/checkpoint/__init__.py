@@ -1,11 +1,11 @@
-"""Checkpoints without tensorflow: list, verify, keep and delete them, and let only one process write them.
+"""Checkpoints without tensorflow: list, verify, keep and delete them.
 
     recovery    choose one, set damaged ones aside: the same for both kinds
     store       one kind: TensorFlow's        bundle, bundle_writer, state_file, ledger, staging
     sealed_store the other: directories       manifest, sealed_files, contents: what a resume decodes
     search      the stores below a directory
     retention   which to keep
-    logdir_lock one live chief per logdir; guard is its check before each change
+    guard       who publishes, and the check before each change
 
 `CheckpointStore` is public. Nothing here loads tensorflow; fsspec is loaded for paths that are not local
 (`supervisor_core.storage`).

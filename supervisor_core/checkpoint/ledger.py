@@ -40,11 +40,10 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 from urllib.parse import quote
 
-from supervisor_core.base.json_records import Attempt, Integer, Secs, encode_object, parse_object, record_of
+from supervisor_core.base.json_records import Attempt, Integer, Secs, can_follow, encode_object, parse_object, record_of
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.names import CheckpointNames, deletable_files, files_of, last_part, step_in_name
 from supervisor_core.checkpoint.retention import Doubt, Retention, Saved
-from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, make_relative, read_state
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import filesystem_for, refuse_link
@@ -123,8 +122,8 @@ def decode(data: bytes) -> LedgerPage:
 def newest_attempt(logdir: str | os.PathLike[str]) -> int:
     """Return the newest attempt in a logdir's ledger or state file; 0 where there is none.
 
-    Both count: somebody may have deleted the ledger and the lease, and a number that the state file has must not be
-    given again, or what a later session saves would not count as later. Of none is known that could not be counted on.
+    Both count: somebody may have deleted the ledger and the liveness file. A number that the state file has must not
+    be given again, or what a later session saves would not count as later. Implausible numbers are left out.
     """
     if not logdir:
         return 0

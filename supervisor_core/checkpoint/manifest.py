@@ -38,10 +38,9 @@ from msgspec import Meta
 
 from supervisor_core.base import checksum
 from supervisor_core.base.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
-from supervisor_core.base.json_records import Attempt, Count, Integer, Moment, Text, parse_object, record_of
+from supervisor_core.base.json_records import Attempt, Count, Integer, Moment, Text, can_follow, parse_object, record_of
 from supervisor_core.base.systems import user_id
 from supervisor_core.checkpoint.retention import Doubt
-from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.storage.filesystem import Check, Filesystem, unguarded
 from supervisor_core.storage.opening import MAX_READ_BYTES, is_wrong_kind, open_below, read_whole
 

@@ -101,7 +101,7 @@ class CheckpointNames:
         self._temporary = re.compile(
             rf"{stem}(?:(?:\.index|{_DATA})\.tempstate\d+|\.part-\d{{5}}-of-.*|\.meta\.tmp[0-9a-f]{{32}})"
             rf"|{re.escape(latest_filename)}\.tmp[0-9a-f]{{32}}"
-            r"|\.supervisor\.(?:probe|lease\.tmp)[0-9a-f]{32}"
+            r"|\.supervisor\.(?:probe|lock\.tmp)[0-9a-f]{32}"
         )
         self._temporary_directory = re.compile(rf"({stem})_temp(?:_(?:(?P<session>[0-9A-Za-z]+)_)?[0-9a-f]+)?")
 

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.errors import DamagedCheckpointError, UnlistedCheckpointsError
+from supervisor_core.base.json_records import can_follow
 from supervisor_core.base.systems import user_id
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint import manifest as manifests
@@ -44,7 +45,6 @@ from supervisor_core.checkpoint.recovery import (
 )
 from supervisor_core.checkpoint.retention import Doubt, Retention, Saved, decide
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.checkpoint.session_history import can_follow
 from supervisor_core.checkpoint.set_aside import LAST_GOOD, NOTE, SetAside, names_aside, note_of
 from supervisor_core.storage.local import LOCAL, local_path, refuse_link
 
@@ -142,8 +142,8 @@ class SealedStore(Kind):
     def newest_attempt(self) -> int:
         """Return the newest session's number in the manifests; 0 where there is none, or they cannot be listed.
 
-        A session's number must be higher, also where the lease was deleted or not copied: else what it saves would
-        count as older than what there is.
+        A session's number must be higher, also where the liveness file was deleted or not copied: else what it saves
+        would count as older than what there is.
         """
         try:
             return max([0, *(item.attempt for _, item in self._whole() if can_follow(item.attempt))])

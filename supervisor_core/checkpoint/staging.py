@@ -3,7 +3,7 @@
 So a name like ``model.ckpt-1200`` never stands for anything but a whole checkpoint that would survive a power cut,
 whatever kills the process; and one that is saved again under its name stays whole until the new one is.
 
-The directory is ``<checkpoint>_temp_<session>_<32 hex digits>/``; without the session where the writer holds no lease.
+The directory is ``<checkpoint>_temp_<session>_<32 hex digits>/``; without the session if none holds the logdir.
 The data is moved first and the index last, since the index makes a checkpoint of the files. A save that is killed in
 between leaves
 
@@ -157,7 +157,7 @@ def staging_path(prefix: str, session: str | None) -> str:
 
     Args:
         prefix: the checkpoint's final prefix.
-        session: the session that writes it; None if it holds no lease.
+        session: the session that writes it; None if it does not hold the logdir.
     """
     owner = "" if session is None else f"{session}_"
     return f"{prefix}_temp_{owner}{uuid.uuid4().hex}"

@@ -515,7 +515,7 @@ class CheckpointStore(Kind):
 
 
 def _overtaken(state: CheckpointState | None, later: Sequence[SavedAs]) -> str | None:
-    """Describe a state file that was written by a chief whose lease had been taken over; None where it was not."""
+    """Describe a state file that was written by a chief that had been taken over; None where it was not."""
     newest = later[0].id
     if state is None or state.save_id is None or state.save_id.attempt == newest.attempt or newest.number == 1:
         return None  # the process was killed just before it replaced the state file: no problem

@@ -2,7 +2,8 @@
 
 Who trains, and what is recorded:
     environment        what a session finds: options, metrics server, runtime directory
-    session_recorder   telemetry, lease, heartbeats, metrics of one session
+    session_recorder   telemetry, heartbeats, metrics of one session
+    logdir_hold        one live chief per logdir; session_history: what it learns of the sessions before
     lifecycle          begins a session, says that it is ready
     liveness_writer    keeps the liveness file of a process
     worker_registry    the workers that the chief sees; chief_status: whether they may go on

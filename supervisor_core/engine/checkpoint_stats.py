@@ -6,8 +6,6 @@ import logging
 import threading
 from dataclasses import replace
 
-from supervisor_core.checkpoint.lease_file import COSTS
-from supervisor_core.checkpoint.session_history import SessionHistory
 from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import CheckpointRecord
 from supervisor_core.run.fold.advice import Costs, present_interval, recommended_interval
@@ -98,11 +96,3 @@ class CheckpointStats:
                 recommended_interval_secs=recommended,
                 present_interval_secs=present,
             )
-
-
-def costs_before(before: SessionHistory) -> Costs | None:
-    """Return what the saves of the sessions before have cost; None where that is unknown."""
-    known = [float(value) for name in COSTS if (value := before.costs[name]) is not None]
-    if len(known) < len(COSTS):
-        return None
-    return Costs(trained_secs=known[0], saves=int(known[1]), save_secs=known[2], blocked_secs=known[3])

@@ -20,8 +20,7 @@ from supervisor_core.base.errors import SaveFailedError
 from supervisor_core.base.install import DISTRIBUTION
 from supervisor_core.base.log import error_text
 from supervisor_core.base.options import Options
-from supervisor_core.checkpoint.lease_file import is_same
-from supervisor_core.checkpoint.session_history import SessionHistory
+from supervisor_core.checkpoint.guard import is_same
 from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.monitor import SessionIdentity
 from supervisor_core.engine.placement import labels_of_session
@@ -31,9 +30,9 @@ from supervisor_core.process.identity import started_ticks, this_machine
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import PageReading, pages_in, remove_oldest
 from supervisor_core.process.runtime_directory import VARIABLE, private_directories, private_directory
+from supervisor_core.run.model.liveness_record import LivenessRecord
 from supervisor_core.run.status import RunStatus
 from supervisor_core.run.watch.live import death_of
-from supervisor_core.run.watch.liveness import LivenessRecord, read_chief
 from supervisor_core.storage.directory import may_pass, probe, why_unwritable
 from supervisor_core.storage.local import absolute, local_path, refuse_link
 
@@ -258,17 +257,6 @@ def dead_before(directory: Path, logdir: str) -> list[PageReading]:
     return ours
 
 
-def chief_before(logdir: str, history: SessionHistory) -> LivenessRecord | None:
-    """Return what the session before says in its liveness file; None if it has ended, or that is unknown."""
-    try:
-        live = read_chief(logdir)
-    except Exception:  # clients of object stores raise what they like; its events say less, and are enough
-        return None
-    before = history.previous
-    is_its = live is not None and before is not None and live.session == before.session and live.ended is None
-    return live if is_its else None
-
-
 def deaths(
     pages: Iterable[PageReading], chief: LivenessRecord | None, clock: Clock
 ) -> Iterator[tuple[DeathRecord, PageReading | None]]:
@@ -276,10 +264,10 @@ def deaths(
 
     Args:
         pages: those of killed chiefs.
-        chief: what the session before says in its liveness file; None if nothing.
+        chief: what the session before says in its liveness file; None if there was none.
         clock: the clock.
     """
-    seen = set()
+    seen = set() if chief is None or chief.ended is None else {chief.session}
     for page in pages:
         seen.add(page.session)
         death = death_of(page, clock.wall(), boot_secs(clock))

@@ -15,15 +15,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.base.errors import LogdirInUseError, SupervisorError
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.progress import ProgressSnapshot
 from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.place import Place
 from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecord, StopRecord
-from supervisor_core.process.identity import this_machine
+from supervisor_core.process.identity import Machine, this_machine
 from supervisor_core.run.fold.notices import notice_key
+from supervisor_core.run.model.liveness_record import Costs, RunHistory
 from supervisor_core.run.watch.liveness import (
     CHIEF,
     LIVENESS_DIRECTORY,
@@ -33,7 +34,7 @@ from supervisor_core.run.watch.liveness import (
     file_name,
     read_record,
 )
-from supervisor_core.storage.filesystem import Check, Filesystem, unguarded
+from supervisor_core.storage.filesystem import Check, Filesystem
 from supervisor_core.storage.local import filesystem_for, local_path, refuse_link
 from supervisor_core.storage.opening import open_own
 
@@ -44,6 +45,8 @@ FINAL_WAIT_SECS = 5.0
 """How long the end of the process waits for the stop record to be written, in seconds."""
 
 _MAX_TEXT = 2000
+_SLACK_SECS = 0.5
+"""The monitor runs once a second: a heartbeat comes rather half a second early than a second late."""
 _LOG = logging.getLogger("supervisor_core")
 
 
@@ -59,10 +62,12 @@ class LivenessWriter:
         session: its session's id.
         interval_secs: seconds between beats; at most ten; 0 means ten.
         phase: its first phase; without a monitor, its only one.
+        history: a chief's, of its run.
         page: path of its progress page.
-        check: called before each write; raises as `supervisor_core.storage.filesystem.Check` says.
+        check: a chief's: called before each write; raises as `supervisor_core.storage.filesystem.Check` says.
         clock: replaced in tests.
         filesystem: default: the logdir's.
+        machine, pid: where this process runs, and its id; replaced in tests.
         final_wait_secs: how long the end waits for the stop record to be written.
         spawn: runs the writing loop. Default: in a daemon thread.
 
@@ -86,15 +91,18 @@ class LivenessWriter:
         *,
         interval_secs: float,
         phase: str = "starting",
+        history: RunHistory | None = None,
         page: str | None = None,
-        check: Check = unguarded,
+        check: Check | None = None,
         clock: Clock = SYSTEM_CLOCK,
         filesystem: Filesystem | None = None,
+        machine: Machine | None = None,
+        pid: int | None = None,
         final_wait_secs: float = FINAL_WAIT_SECS,
         spawn: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        here = this_machine()
-        now = clock.wall()
+        here = machine or this_machine()
+        now, boot_now = clock.wall(), boot_secs(clock)
         self._clock = clock
         self._final_wait_secs = final_wait_secs
         self._spawn = spawn or _in_daemon_thread
@@ -107,14 +115,19 @@ class LivenessWriter:
             host=here.host,
             boot=here.boot,
             pids=here.pids,
-            pid=self._process,
+            pid=self._process if pid is None else pid,
             started_at=now,
             written_at=now,
+            started_boot_secs=boot_now,
+            written_boot_secs=boot_now,
             beats=0,
             interval_secs=min(interval_secs or MAX_INTERVAL_SECS, MAX_INTERVAL_SECS),
             phase=phase,
+            history=history,
             page=page,
         )
+        self._next_write = clock.monotonic()
+        """When a chief that is seen to live has its next heartbeat at the latest."""
         self._asked, self._tried = 1, 0
         """Number of changes to write at once, and how many of them a write was tried for."""
         self._state_lock = threading.Condition()
@@ -162,6 +175,29 @@ class LivenessWriter:
         elif isinstance(record, StopRecord):
             self._end(record, deadline)
 
+    def write_now(self) -> Exception | None:
+        """Write the state in this thread; return why that failed. Before `start` only."""
+        self._has_warned = True
+        return self._put(self._next_record())
+
+    def write_soon(self) -> None:
+        """Have the state written again, as after the file was deleted. Returns at once."""
+        self._change(at_once=True, is_new=True)
+
+    def chief_lives(self, step: int | None, costs: Costs | None) -> None:
+        """Record that the chief's monitor runs, its step, and the run's costs up to now; they are written with the next
+        heartbeat, which is due after the interval."""
+        if (history := self._state.history) is not None and costs is not None:
+            history = replace(history, costs=costs)
+        is_due = self._clock.monotonic() >= self._next_write
+        self._change(at_once=is_due, is_new=is_due, step=self._state.step if step is None else step, history=history)
+
+    def note_history(self, **changes: Any) -> None:
+        """Change fields of the run's history; a change of its steps is written at once."""
+        if self._state.history is not None:
+            history = replace(self._state.history, **changes)
+            self._change(at_once=history.steps_lost != self._state.history.steps_lost, history=history)
+
     def note_place(self, place: Place | None, progress: ProgressSnapshot) -> None:
         """Record how long there was no progress, and where the process is meanwhile; another place is written at once.
 
@@ -208,7 +244,7 @@ class LivenessWriter:
             self._is_closed = True
             self._state_lock.notify_all()
 
-    def _change(self, *, at_once: bool = True, **changes: Any) -> None:
+    def _change(self, *, at_once: bool = True, is_new: bool = False, **changes: Any) -> None:
         if self._is_another_process():
             return
         with self._state_lock:
@@ -216,8 +252,9 @@ class LivenessWriter:
                 return
             before, self._state = self._state, replace(self._state, **changes)
             entered = before.phase != self._state.phase and self._state.phase != "stopped"  # a stop record follows
-            if entered or (at_once and before != self._state):
+            if entered or is_new or (at_once and before != self._state):
                 self._asked += 1
+                self._next_write = self._clock.monotonic() + self._state.interval_secs - _SLACK_SECS
                 self._state_lock.notify_all()
 
     def _end(self, record: StopRecord, deadline: Deadline) -> None:
@@ -245,9 +282,7 @@ class LivenessWriter:
         while not self._has_given_up and self._wait(taken):
             with self._state_lock:
                 taken = self._asked
-                self._state = replace(self._state, beats=self._state.beats + 1, written_at=self._clock.wall())
-                record = self._state
-            self._put(record)
+            self._warn_once(self._put(self._next_record()))
             with self._state_lock:
                 self._tried = taken
                 self._state_lock.notify_all()
@@ -260,19 +295,27 @@ class LivenessWriter:
             self._state_lock.wait_for(lambda: self._is_closed or self._asked > taken, secs)
             return self._asked > taken or not self._is_closed
 
-    def _put(self, record: LivenessRecord) -> None:
+    def _next_record(self) -> LivenessRecord:
+        with self._state_lock:
+            self._state = replace(
+                self._state,
+                beats=self._state.beats + 1,
+                written_at=self._clock.wall(),
+                written_boot_secs=boot_secs(self._clock),
+            )
+            return self._state
+
+    def _put(self, record: LivenessRecord) -> Exception | None:
         try:
             other = self._file.write(record)
-        except LogdirInUseError:  # whoever stops the session is told by the lock
+        except LogdirInUseError:  # whoever stops the session is told by its hold of the logdir
             self._has_given_up = True
-            return
+            return None
         except Exception as error:  # file system clients raise any type; the next beat tries again
-            self._warn_once(error)
-            return
+            return error
         self._has_warned = False
         if other is not None:
             self._has_given_up = True
-        if other is not None and not self._is_chief:
             _LOG.warning(
                 "Another process (session %s) has the name %r in %s: this process no longer says there that it lives. "
                 "Give each process a name of its own: Options(worker_name=...).",
@@ -280,15 +323,16 @@ class LivenessWriter:
                 record.task,
                 self._file.path,
             )
+        return None
 
-    def _warn_once(self, error: Exception) -> None:
-        if not self._has_warned:
+    def _warn_once(self, error: Exception | None) -> None:
+        if error is not None and not self._has_warned:
             _LOG.warning(
                 "The liveness file %s could not be written; readers may take this process for lost: %s",
                 self._file.path,
                 error,
             )
-        self._has_warned = True
+        self._has_warned = self._has_warned or error is not None
 
     def _is_another_process(self) -> bool:
         """Return whether this is a forked child: the writer is its parent's, and its lock may be held forever."""
@@ -317,10 +361,16 @@ class LivenessFile:
     """
 
     def __init__(
-        self, logdir: str, task: str, session: str, *, filesystem: Filesystem | None = None, check: Check = unguarded
+        self,
+        logdir: str,
+        task: str,
+        session: str,
+        *,
+        filesystem: Filesystem | None = None,
+        check: Check | None = None,
     ) -> None:
-        self._may_write = check
         self.path = os.path.join(logdir, LIVENESS_DIRECTORY, file_name(task))
+        self._check = self._refuse_other if check is None else check
         self._session = session
         self._filesystem = filesystem
         self._replaced: str | None = None
@@ -329,30 +379,24 @@ class LivenessFile:
     def write(self, record: LivenessRecord) -> str | None:
         """Replace the file by a record; if another session has taken it over, write nothing and return its id.
 
-        Of two live processes the one that wrote first gives way: each remembers which session it replaced, so that
-        clocks of two machines are never compared.
-
         Raises:
             OSError: if it cannot be written.
         """
-        filesystem = self._open()
-        other = self._other_session(filesystem)
-        if self._is_taken_over(other):
-            return other
-        if not self._has_written:
-            filesystem.make_directory(os.path.dirname(self.path))
-            refuse_link(os.path.dirname(self.path))
-            self._remove_leftovers(filesystem)
-            self._replaced = other
-        data = encode(record)
+        filesystem, data = self._open(), encode(record)
+        directory = os.path.dirname(self.path)
         try:
-            refuse_link(os.path.dirname(self.path))
-            filesystem.replace(self.path, data, self._check)
-        except FileNotFoundError:  # the logdir was cleared while the process runs
-            directory = os.path.dirname(self.path)
-            filesystem.list_names(os.path.dirname(directory))  # raises where it was renamed: it may come back
-            filesystem.make_directory(directory)
-            filesystem.replace(self.path, data, self._check)
+            self._check()
+            if not self._has_written:
+                filesystem.make_directory(directory)
+            refuse_link(directory)
+            if not self._has_written:
+                self._remove_leftovers(filesystem)
+            try:
+                filesystem.replace(self.path, data, self._check)
+            except FileNotFoundError:  # the logdir was cleared while the process runs
+                filesystem.list_names(os.path.dirname(directory))  # raises where it was renamed: it may come back
+                filesystem.make_directory(directory)
+                filesystem.replace(self.path, data, self._check)
         except _TakenOverError as taken:
             return taken.session
         except OSError as error:
@@ -373,27 +417,23 @@ class LivenessFile:
         finally:
             os.close(fd)
 
-    def _is_taken_over(self, other: str | None) -> bool:
-        return self._has_written and other is not None and other != self._replaced
-
-    def _check(self) -> None:
-        """Check the file again immediately before it is replaced: the process may have been suspended meanwhile."""
-        self._may_write()
-        other = self._other_session(self._open())
-        if other is not None and self._is_taken_over(other):
-            raise _TakenOverError(other)
+    def _refuse_other(self) -> None:
+        """Check that no other session has the file now. Of two live processes the one that wrote first gives way: each
+        remembers which session it replaced, so that clocks of two machines are never compared."""
+        try:
+            found: str | None = read_record(self._open(), self.path).session
+        except (OSError, ValueError):  # missing or damaged: it is replaced
+            found = None
+        if not self._has_written:
+            self._replaced = found
+        elif found not in (None, self._session, self._replaced):
+            assert found is not None
+            raise _TakenOverError(found)
 
     def _open(self) -> Filesystem:
         if self._filesystem is None:
             self._filesystem, self.path = filesystem_for(self.path)
         return self._filesystem
-
-    def _other_session(self, filesystem: Filesystem) -> str | None:
-        try:
-            session = read_record(filesystem, self.path).session
-        except (OSError, ValueError):  # missing or damaged: it is replaced
-            return None
-        return None if session == self._session else session
 
     def _remove_leftovers(self, filesystem: Filesystem) -> None:
         """Delete temporary files of earlier processes of this task that were killed while writing."""

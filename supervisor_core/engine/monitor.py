@@ -1,7 +1,7 @@
 """`SessionMonitor`: the thread that reports a session's status even if every other thread hangs.
 
 It uses neither the session nor checkpoints: it reads counters, writes heartbeat and stall records through the recorder,
-and answers `status()` for the metrics. The callback that it calls (renewal of the lock) must not block.
+and answers `status()` for the metrics. The callbacks that it calls must not block.
 """
 
 from __future__ import annotations
@@ -92,8 +92,7 @@ class SessionMonitor:
         workers: returns the status of the cluster's other processes, for a chief.
         hurry_workers: asks for a newer status of these; must not block.
         on_place: called once a second with where the main thread is, None while there is progress; must not block.
-        on_renewal: called with the step at an interval; must not block.
-        renewal_secs: that interval.
+        on_tick: called with the step once a second; must not block.
         response: what the session does where `Options.hang_action` asks for it.
         stacks: takes the stacks of stalls.
         clock: replaced in tests.
@@ -111,8 +110,7 @@ class SessionMonitor:
         workers: Callable[[], Iterable[WorkerStatus]] = lambda: (),
         hurry_workers: Callable[[], None] | None = None,
         on_place: Callable[[Place | None, ProgressSnapshot], None] | None = None,
-        on_renewal: Callable[[int | None], None] = lambda step: None,
-        renewal_secs: float = TICK_SECS,
+        on_tick: Callable[[int | None], None] = lambda step: None,
         response: StallResponse = NO_RESPONSE,
         stacks: StallStacks | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -127,7 +125,7 @@ class SessionMonitor:
         self._heartbeat_secs = min(options.heartbeat_secs or BEAT_SECS, BEAT_SECS)
         self._hurry_workers = hurry_workers
         self._on_place = on_place
-        self._on_renewal = on_renewal
+        self._on_tick = on_tick
         self._clock = clock
         self._places = PlaceWatch(clock)
         self._stalls = StallDetector()
@@ -142,8 +140,7 @@ class SessionMonitor:
         self._ended: ServedState | None = None
         self._error: str | None = None
         self._ended_at: float | None = None
-        self._next_beat = self._next_renewal = clock.monotonic()
-        self._renewal_secs = renewal_secs
+        self._next_beat = clock.monotonic()
         self._beat_lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._tick_until_stopped, name="supervisor_monitor", daemon=True)
@@ -229,9 +226,7 @@ class SessionMonitor:
         if was_paused or now >= self._next_beat:
             self._next_beat = now + self._heartbeat_secs
             self.beat(is_periodic=True)
-        if now >= self._next_renewal:
-            self._next_renewal = now + self._renewal_secs
-            self._on_renewal(progress.global_step)
+        self._on_tick(progress.global_step)
 
     def beat(self, durable_by: Deadline | None = None, *, is_periodic: bool = False) -> None:
         """Write a heartbeat now.

@@ -82,7 +82,7 @@ class SaveTrials:
         self._was_moved, self._next_trial = False, 0.0
 
     def renewed(self, failures_in_a_row: int, *, is_moved: bool) -> None:
-        """Say that the lease was renewed, where the logdir is then, and how many saves in a row have failed."""
+        """Take where the logdir is now, and how many saves in a row have failed; called once a second."""
         now = self._clock.monotonic()
         is_to_show = is_moved and failures_in_a_row < SHOWN_FAILURES and now >= self._next_trial
         if is_to_show or (self._was_moved and not is_moved):

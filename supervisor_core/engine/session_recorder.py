@@ -21,19 +21,15 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs
-from supervisor_core.base.errors import LogdirInUseError, StalledError
+from supervisor_core.base.errors import StalledError
 from supervisor_core.base.options import Options
-from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.lease_file import COSTS, is_covered, is_same
+from supervisor_core.checkpoint.guard import Publisher, is_covered, is_same
 from supervisor_core.checkpoint.ledger import newest_attempt
-from supervisor_core.checkpoint.logdir_lock import LogdirLock
-from supervisor_core.checkpoint.session_history import SessionHistory
-from supervisor_core.engine.checkpoint_stats import CheckpointStats, costs_before, log_save
+from supervisor_core.engine.checkpoint_stats import CheckpointStats, log_save
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.environment import (
     LAST_PUSH_SECS,
     MetricsEndpoint,
-    chief_before,
     dead_before,
     deaths,
     new_page,
@@ -41,13 +37,15 @@ from supervisor_core.engine.environment import (
     page_directory,
 )
 from supervisor_core.engine.liveness_writer import LivenessWriter
-from supervisor_core.engine.monitor import TICK_SECS, SessionIdentity, SessionMonitor
+from supervisor_core.engine.logdir_hold import LogdirHold
+from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.engine.notices import Notices
 from supervisor_core.engine.placement import placement
 from supervisor_core.engine.progress import Progress, ProgressSnapshot
 from supervisor_core.engine.recorder import StopInfo, SummaryWriter, TelemetryRecorder
 from supervisor_core.engine.retry import SaveTrials
 from supervisor_core.engine.service import ServiceRegistry
+from supervisor_core.engine.session_history import SessionHistory, history_after
 from supervisor_core.engine.stall_stacks import StallStacks
 from supervisor_core.engine.stalls import RECORD_SECS, StallResponse, longest_end
 from supervisor_core.engine.timeouts import HangTimeouts, stop_timeout
@@ -64,7 +62,6 @@ from supervisor_core.process.progress_page import PageReading, page_in, remove_p
 from supervisor_core.run.fold.recomputed import Recomputed, states_of
 from supervisor_core.run.model.run import STATE_OF_OUTCOME
 from supervisor_core.run.status import RunStatus
-from supervisor_core.run.watch.liveness import CHIEF
 from supervisor_core.storage.local import join, local_path, source_of
 
 _LOG = logging.getLogger("supervisor_core")
@@ -270,14 +267,14 @@ class SessionRecorder:
         self._recorder = TelemetryRecorder(events, self._check, options.heartbeat_secs)
         self._yields_logdir = yields_logdir
         self._after_attempt = after_attempt
-        self._logdir_lock: LogdirLock | None = None
+        self._hold: LogdirHold | None = None
         self._worker_registry: WorkerRegistry | None = None
         self._liveness: LivenessWriter | None = None
         session_id, info = uuid.uuid4().hex[:16], {"logdir": str(logdir or "")}
         self.notices = Notices(session_id, lambda *said: self._recorder.write(*said), self.progress.snapshot, clock)
         """What the program says of its run."""
         if logdir and is_chief:
-            self._logdir_lock = LogdirLock(
+            self._hold = LogdirHold(
                 logdir,
                 timeout_secs=options.lease_timeout_secs,
                 exclusive=options.exclusive_logdir,
@@ -324,15 +321,14 @@ class SessionRecorder:
             workers=(lambda: ()) if self._worker_registry is None else self._worker_registry.workers,
             hurry_workers=None if self._worker_registry is None else self._worker_registry.hurry,
             on_place=self._note_place,
-            on_renewal=self._renew_lock,
-            renewal_secs=TICK_SECS if self._logdir_lock is None else self._logdir_lock.renewal_secs,
+            on_tick=self._ticked,
             response=StallResponse(stop=on_stalled, end=self._end_stalled, record=lambda by: self._monitor.beat(by)),
             stacks=self._stacks,
             clock=clock,
         )
         self._endpoint: MetricsEndpoint | None = None
         self._end_lock = threading.Lock()
-        self.history = SessionHistory(attempt=1, first_started_at=clock.wall(), exclusive=False)
+        self.history = SessionHistory(run=history_after(None, clock.wall()), exclusive=False)
         """The earlier sessions of the run, once it has begun."""
         self._logdir = logdir
         self.publisher: Publisher | None = None
@@ -374,38 +370,33 @@ class SessionRecorder:
             OptionsError: if the metrics address, or that of the receiver of pushes, is malformed.
         """
         directory = page_directory()
-        if self._logdir_lock is not None:
-            lock, logdir = self._logdir_lock, self._logdir or ""
-            before = lock.acquire(
+        if self._hold is not None:
+            hold, logdir = self._hold, self._logdir or ""
+            before = hold.acquire(
                 self.session_id,
                 after_attempt=max(newest_attempt(logdir), self._after_attempt),
+                page=None if directory is None else str(page_in(directory, self.session_id)),
+                beat_secs=self.options.heartbeat_secs,
             )
             self.publisher = Publisher(
-                session=self.session_id, attempt=before.attempt, check=lock.check, bring_back=lock.bring_back,
+                session=self.session_id, attempt=before.run.attempt, check=hold.check, bring_back=hold.bring_back,
                 logdir=local_path(logdir),
             )  # fmt: skip
             who = self._identity
-            who.record = replace(who.record, attempt=before.attempt)
-            who.earlier_costs, who.restarts = costs_before(before), before.restarts
-            who.steps_lost = None if before.previous is None and before.attempt > 1 else before.steps_lost
+            who.record = replace(who.record, attempt=before.run.attempt)
+            who.earlier_costs, who.restarts = before.run.costs, before.run.restarts
+            who.steps_lost = before.steps_lost
             self.history = before
-            previous = chief_before(logdir, before)
-            if lock.session is not None:
-                page = None if directory is None else str(page_in(directory, self.session_id))
-                self._liveness = LivenessWriter(
-                    logdir, CHIEF, self.session_id, interval_secs=self.options.heartbeat_secs, page=page,
-                    check=lock.check, clock=self._clock,
-                )  # fmt: skip
-                self._recorder.live = self._liveness
+            self._liveness = self._recorder.live = hold.liveness
             self.guard(logdir)
             if self.options.write_telemetry and not self._yields_logdir:
                 self._resume_check = ResumeCheck(logdir, self.session_id, self.progress, self._resume_checked)
             if before.exclusive:
                 pages = [] if directory is None else dead_before(directory, logdir)
-                self._deaths = list(deaths(pages, previous, self._clock))
+                self._deaths = list(deaths(pages, before.previous, self._clock))
         self._begun = True
         if directory is not None:
-            is_chief = self._logdir_lock is not None
+            is_chief = self._hold is not None
             self.progress.publish(new_page(directory, self._identity, self._logdir, is_chief=is_chief))
         self._stacks.open(directory)
         allow_tracer()
@@ -431,7 +422,7 @@ class SessionRecorder:
         Holds until the session has released the lock. The logdir itself is always guarded. Summaries of the program are
         not blocked if this session gives way: only its telemetry ends.
         """
-        if self._logdir_lock is not None and not self._yields_logdir:
+        if self._hold is not None and not self._yields_logdir:
             self._guarded.append(directory)
             guard_directory(directory, self._check)
 
@@ -442,8 +433,7 @@ class SessionRecorder:
             restored: the fields of `SessionRecord` that say what was restored, and its services.
         """
         activity = self.progress.snapshot().activity_secs
-        if self._logdir_lock is not None:
-            self._logdir_lock.record_ready()
+        self._note_history(predecessor=None)
         record = replace(
             self._identity.record,
             **self.history.record_fields(self._identity.started_boot_secs),
@@ -496,8 +486,6 @@ class SessionRecorder:
         step, at_step = record.step, record.restored_step
         if step is not None and at_step is not None and step > at_step:
             self._lost(step - at_step)
-            if self._logdir_lock is not None:
-                self._logdir_lock.record_rewind(step - at_step, at_step)
         self._recorder.write(record, at_step, durable=True)
 
     def enter(self, phase: str) -> None:
@@ -552,14 +540,14 @@ class SessionRecorder:
             elapsed_secs=self._monitor.elapsed_secs,
             activity_secs=now.activity_secs,
         )
+        if (costs := self._monitor.run_costs) is not None:
+            self._note_history(costs=costs)
         self._recorder.write(record, now.global_step, durable=True, deadline=deadline)
         if self._liveness is not None:
             self._liveness.close()
-        if self._logdir_lock is not None:
-            lost, costs = self._identity.steps_lost, self._costs_so_far()
-            if self._logdir_lock.release(stop.reason, last_step=now.global_step, steps_lost=lost, **costs):
-                for directory in self._guarded:
-                    guard_directory(directory, None)
+        if self._hold is not None and self._hold.release():
+            for directory in self._guarded:
+                guard_directory(directory, None)
         self._stacks.close()
         self.progress.page.close(remove=not self._recorder.is_behind)  # what no record says is read from it
 
@@ -596,33 +584,31 @@ class SessionRecorder:
             self._liveness.note_place(place, progress)
 
     def _check(self) -> None:
-        if self._logdir_lock is not None:
-            self._logdir_lock.check()
+        if self._hold is not None:
+            self._hold.check()
 
     def _workers_changed(self) -> None:
         if not self.ended:
             self.beat()
 
     def _count_lost(self, restored_step: int | None, adopted: bool) -> None:
-        if restored_step is None or self._logdir_lock is None:
+        if restored_step is None or self._hold is None or adopted:  # of an adopted model nothing is lost
             return
-        if adopted:  # nothing is lost: the chief before may have recorded a step too many
-            self._logdir_lock.record_rewind(0, restored_step)
-            return
-        lost, before = self._logdir_lock.record_restore(restored_step), self.history
-        self._lost(None if before.previous is not None and before.last_step is None else lost)
+        before, last_step = self.history.previous, self.history.last_step
+        is_unknown = before is not None and last_step is None
+        self._lost(None if is_unknown else max(0, (last_step or 0) - restored_step))
 
     def _lost(self, steps: int | None) -> None:
         """Count recomputed steps; None if unknown, which makes the sum unknown."""
         known = self._identity.steps_lost
-        self._identity.steps_lost = None if known is None or steps is None else known + steps
+        total = None if known is None or steps is None else known + steps
+        self._identity.steps_lost = total
+        if total is not None:
+            self._note_history(steps_lost=total)
 
-    def _costs_so_far(self) -> dict[str, float]:
-        costs = self._monitor.run_costs
-        if costs is None:
-            return {}
-        values = (costs.trained_secs, costs.saves, costs.save_secs, costs.blocked_secs)
-        return {name: round(value, 3) for name, value in zip(COSTS, values, strict=True)}
+    def _note_history(self, **changes: Any) -> None:
+        if self._liveness is not None:
+            self._liveness.note_history(**changes)
 
     def _show_failures(self) -> int:
         """Show on the page, and in the liveness file, what cannot be written; return the failed saves in a row."""
@@ -638,12 +624,10 @@ class SessionRecorder:
         )
         return in_a_row
 
-    def _renew_lock(self, step: int | None) -> None:
+    def _ticked(self, step: int | None) -> None:
         if self.ended:
             return
         in_a_row = self._show_failures()
-        if (lock := self._logdir_lock) is None:
-            return
-        with suppress(LogdirInUseError):  # `on_taken_over` has reported it
-            lock.renew(last_step=step, **self._costs_so_far())
-        self._trials.renewed(in_a_row, is_moved=lock.is_moved)
+        if self._hold is not None and self._liveness is not None:
+            self._liveness.chief_lives(step, self._monitor.run_costs)
+            self._trials.renewed(in_a_row, is_moved=self._hold.is_moved)

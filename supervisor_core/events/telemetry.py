@@ -116,19 +116,19 @@ class SessionRecord:
     previous_outcome: Text | None = None
     """How the session before this one ended; ``lost`` without a stop record; None for the first."""
     previous_step: Whole | None = None
-    """The previous session's last known step: the one that it reached if ``previous_step_exact``, else the one at the
-    last renewal of its lease: every second in a local logdir."""
+    """The previous session's last known step: the one that it reached if ``previous_step_exact``, else the one that
+    its liveness file had: up to ten seconds old."""
     previous_step_exact: bool = False
     """Whether ``previous_step`` is the step that it reached: it ended by itself, or its progress page was found."""
     previous_seen_at: Number | None = None
-    """Wall time of that renewal; with a progress page, the last sign of life on that."""
+    """Wall time of that; with a progress page, the last sign of life on that."""
     previous_elapsed_secs: Number | None = None
-    """The previous session's duration at that renewal, by a monotonic clock."""
+    """The previous session's duration at that time, by a monotonic clock."""
     previous_seen_secs: Number | None = None
-    """Seconds between that renewal and ``started_at``, by a monotonic clock; None where the previous session ran on
+    """Seconds between that time and ``started_at``, by a monotonic clock; None where the previous session ran on
     another machine, or before this one's boot."""
     run_started_at: Number | None = None
-    """Wall time at which the run's first session started, from the lease. Of sessions with the same value, the one with
+    """Wall time at which the run's first session started. Of sessions with the same value, the one with
     the higher ``attempt`` is the later one, whatever the wall clock says."""
     starting_secs: Number | None = None
     """Seconds from the start until the session was ready, restoring apart."""

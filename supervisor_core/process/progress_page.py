@@ -1,6 +1,6 @@
 """The progress page: 4,096 bytes in memory with a process's progress, readable while the process or its disk hangs.
 
-A session keeps one, ``<session id>.page``, in its user's `private_directory`, and names it in the lease. A step costs
+A session keeps one, ``<session id>.page``, in its user's `private_directory`; its liveness file names it. A step costs
 two stores into mapped memory and no system call. After a `kill -9` the page stays, with the step that was reached.
 ``docs/progress-page.md`` describes it byte by byte.
 
@@ -254,9 +254,9 @@ def read_page(path: str | os.PathLike[str]) -> PageReading | None:
 
 
 def page_of_session(path: str, session_id: str) -> PageReading | None:
-    """Return the page that a session's lease names; None if it is not that session's, or its machine has restarted.
+    """Return the page that a session's liveness file names; None if that is another's, or from before a boot.
 
-    Looks at no file of another name: the lease may be a stranger's.
+    Looks at no file of another name: the liveness file may be a stranger's.
     """
     if not os.path.isabs(path) or os.path.basename(path) != f"{session_id}.page":
         return None

@@ -22,7 +22,7 @@ from typing import Literal
 from supervisor_core.base.clock import SystemClock
 from supervisor_core.base.errors import SupervisorError
 from supervisor_core.base.log import error_text
-from supervisor_core.checkpoint.lease_file import is_same
+from supervisor_core.checkpoint.guard import is_same
 from supervisor_core.events.telemetry import MAX_STDERR_CHARS, DeathRecord, LaunchRecord, StallRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.process.progress_page import remove_page

@@ -25,7 +25,6 @@ from supervisor_core.checkpoint.recovery import CheckpointChoice, Skipped, log_s
 from supervisor_core.checkpoint.retention import doubt_of
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.sealed_store import Decode, Sealed, SealedStore, StagedFiles
-from supervisor_core.checkpoint.session_history import SessionHistory
 from supervisor_core.checkpoint.tree_file import require_training
 from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.deadline import NEVER, Deadline
@@ -33,6 +32,7 @@ from supervisor_core.engine.ending import SessionState
 from supervisor_core.engine.environment import refuse_unwritable, versions
 from supervisor_core.engine.retry import is_outside_fault
 from supervisor_core.engine.saving import POLL_SECS, Checkpoints
+from supervisor_core.engine.session_history import SessionHistory
 from supervisor_core.events.telemetry import CheckpointRecord, ThreadState, ThreadStatus, Trigger
 from supervisor_core.run.fold.goodput import COMPLETED
 from supervisor_core.training.save_point import Due, SavePolicy

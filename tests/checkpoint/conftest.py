@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from supervisor_core.base.errors import LogdirInUseError
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.storage.local import LocalFilesystem
-
-HOLDER = """
-import sys
-from supervisor_core.checkpoint.logdir_lock import LogdirLock
-lease = LogdirLock(sys.argv[1])
-lease.acquire("elsewhere")
-lease.record_restore(400)
-print("held", flush=True)
-sys.stdin.read()
-"""
 
 
 @pytest.fixture(scope="session")
@@ -97,93 +82,3 @@ def failing_filesystem() -> Callable[..., Any]:
         return Failing()
 
     return make
-
-
-@pytest.fixture
-def clock(clock_at: Callable[[float], Any]) -> Any:
-    """A clock whose hands a test moves."""
-    return clock_at(1_000_000.0)
-
-
-class Leases:
-    """Makes leases on one logdir; renewals run in line."""
-
-    def __init__(self, logdir: Path, clock: Any) -> None:
-        self._logdir = logdir
-        self._clock = clock
-        self.made: list[LogdirLock] = []
-
-    def __call__(self, **options: Any) -> LogdirLock:
-        lease = LogdirLock(self._logdir, clock=self._clock, spawn=lambda renew: renew(), **options)
-        self.made.append(lease)
-        return lease
-
-    def hold(self, session: str, **options: Any) -> LogdirLock:
-        """One that a session has taken."""
-        lease = self(**options)
-        lease.acquire(session)
-        return lease
-
-    def refuse(self, session: str, match: str = "The logdir", **options: Any) -> None:
-        """Check that a session cannot take one, and why."""
-        with pytest.raises(LogdirInUseError, match=match):
-            self(**options).acquire(session)
-
-
-@pytest.fixture
-def make(tmp_path: Path, clock: Any) -> Iterator[Leases]:
-    """Makes leases on one logdir; all are released at the end."""
-    leases = Leases(tmp_path / "run", clock)
-    yield leases
-    for lease in leases.made:
-        lease.release("end of test")
-
-
-@pytest.fixture
-def holder_script() -> str:
-    """A program that holds the lease of the logdir that it is given, until its input ends."""
-    return HOLDER
-
-
-@pytest.fixture
-def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that holds the lease of the same logdir."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path / "run")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "held\n"
-    yield process
-    process.stdin.close()
-    process.wait()
-    process.stdout.close()
-
-
-@pytest.fixture
-def on_disk(tmp_path: Path) -> Callable[[], dict[str, Any]]:
-    """Returns a function that reads the lease file's JSON."""
-
-    def read() -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((tmp_path / "run" / LEASE_NAME).read_bytes())
-        return content
-
-    return read
-
-
-@pytest.fixture
-def edit(tmp_path: Path, on_disk: Callable[[], dict[str, Any]]) -> Callable[..., None]:
-    """Returns a function that changes fields in the lease file, as if another session had written it."""
-
-    def change(**changes: Any) -> None:
-        (tmp_path / "run" / LEASE_NAME).write_text(json.dumps({**on_disk(), **changes}))
-
-    return change
-
-
-@pytest.fixture
-def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system without locks."""
-
-    def refuse(*_: Any) -> None:
-        raise OSError(37, "No locks available")
-
-    monkeypatch.setattr("fcntl.flock", refuse)

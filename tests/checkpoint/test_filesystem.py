@@ -38,21 +38,17 @@ def test_what_is_local(path: Any, local: str | None) -> None:
 
 
 def test_local_paths_load_neither_tensorboard_nor_tensorflow(tmp_path: Path, writer: Any) -> None:
-    """A whole recovery, verification, sync, record and lease on a local path needs neither, nor does importing."""
+    """A whole recovery, verification, sync and record on a local path needs neither, nor does importing."""
     writer.write_run(tmp_path / "run", [5])
     script = (
         "import sys\n"
-        "from supervisor_core.checkpoint.logdir_lock import LogdirLock\n"
         "from supervisor_core.checkpoint.store import CheckpointStore\n"
         "assert not {'google.protobuf', 'tensorboard', 'tensorflow'} & set(sys.modules)\n"
-        "lease = LogdirLock(sys.argv[1])\n"
-        "lease.acquire('a')\n"
         "store = CheckpointStore(sys.argv[1])\n"
         "chosen = store.newest_usable().chosen\n"
         "store.sync(chosen.path)\n"
         "store.record(chosen.path, kept=store.history().kept)\n"
         "store.sweep_leftovers()\n"
-        "lease.release('completed')\n"
         "assert not {'tensorboard', 'tensorflow'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "run")], check=True)

@@ -31,7 +31,7 @@ STRANGERS = (
     "checkpoint.old",
     "events.out.tfevents.1669581175.host",
     "graph.pbtxt",
-    ".supervisor.lease",
+    ".supervisor.lock",
 )
 
 

@@ -239,7 +239,7 @@ def test_a_later_attempt_wins_over_the_state_file_of_an_earlier_one(tmp_path: Pa
     assert on_disk(tmp_path) == files(30, 40, 50)
 
 
-def test_without_lease_and_ledger_numbers_go_on(tmp_path: Path, session: Session, run_session: Session) -> None:
+def test_without_liveness_and_ledger_numbers_go_on(tmp_path: Path, session: Session, run_session: Session) -> None:
     """Somebody has deleted both: the state file still says which attempt wrote it, and no number is given twice. So a
     checkpoint is resumed from that was in its place when the process was killed before the next state file."""
     session(7, 10, 20)

@@ -18,11 +18,13 @@ import pytest
 
 from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.engine.logdir_hold import LogdirHold
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.events_file import guard_directory
-from tests.story.leases import peek
+from supervisor_core.process.identity import Machine
+from supervisor_core.run.watch.liveness import chief_path
+from tests.story.holds import ends, peek
 
 TAKEN_OVER = 3
 """The exit status of a chief that found that it was taken over."""
@@ -63,12 +65,12 @@ class Chief:
             raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
         fcntl.flock = no_locks
-        lease = LogdirLock(self._logdir, host=self._host, boot=self._host, timeout_secs=60.0)
+        hold = LogdirHold(self._logdir, machine=Machine(host=self._host, boot=self._host), timeout_secs=60.0)
         session = f"on{self._host}"
-        attempt = lease.acquire(session).attempt
-        guard_directory(self._logdir, lease.check)
+        attempt = hold.acquire(session).run.attempt
+        guard_directory(self._logdir, hold.check)
         events = EventsWriter(self._logdir)
-        publisher = Publisher(session=session, attempt=attempt, check=lease.check)
+        publisher = Publisher(session=session, attempt=attempt, check=hold.check)
         run = self._saves.Run(self._logdir, publisher, self._writer)
         suspend()
         try:
@@ -81,7 +83,7 @@ class Chief:
             return TAKEN_OVER
         finally:
             events.close()
-            lease.release("completed", last_step=steps[-1])
+            ends(hold, "completed", steps[-1])
         return 0
 
     def stopped(self) -> None:
@@ -107,9 +109,9 @@ def chief(tmp_path: Path, saves: ModuleType, writer: ModuleType) -> Callable[[st
 
 
 def expire(logdir: Path) -> None:
-    """Make the lease look as if it had not been renewed for two minutes."""
-    written = os.stat(logdir / LEASE_NAME).st_mtime - 120.0
-    os.utime(logdir / LEASE_NAME, (written, written))
+    """Make the liveness file look as if it had not been written for two minutes."""
+    written = os.stat(chief_path(logdir)).st_mtime - 120.0
+    os.utime(chief_path(logdir), (written, written))
 
 
 def stop_before(name: str, count: int) -> Callable[[], None]:
@@ -161,7 +163,7 @@ def take_over(logdir: Path, second: Chief, *steps: int) -> dict[str, bytes]:
 def test_a_chief_that_wakes_up_between_two_saves_publishes_nothing(
     tmp_path: Path, chief: Callable[[str], Chief]
 ) -> None:
-    """No checkpoint, no record, no state file, no deletion: not one byte in the logdir changes, nor does the lease."""
+    """No checkpoint, no record, no state file, no deletion: not one byte in the logdir changes."""
     before, first, second = chief("c"), chief("a"), chief("b")
     before.start(10, 20, 30)
     assert before.end() == 0
@@ -208,7 +210,7 @@ def test_a_chief_that_was_stopped_between_check_and_change(
 
 
 def test_two_chiefs_that_start_at_the_same_moment(tmp_path: Path, chief: Callable[[str], Chief]) -> None:
-    """Where nothing decides who is first, the one whose record is in the lease goes on, and the other one stops."""
+    """Where nothing decides who is first, the one whose liveness file is there goes on; the other one stops."""
     first, second = chief("a"), chief("b")
     first.start(10, 20, suspend=stop_between_saves)
     first.stopped()

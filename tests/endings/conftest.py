@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
+from supervisor_core.engine.logdir_hold import LogdirHold
 from supervisor_core.events.telemetry import from_json
+from supervisor_core.run.watch.liveness import chief_path
 
 if "endings_page" not in sys.modules:  # only tests of this directory import it, under a name that no other module has
     spec = spec_from_file_location("endings_page", Path(__file__).with_name("page.py"))
@@ -83,11 +84,11 @@ class Ended:
     def is_taken_over(self) -> None:
         """Take its logdir, as another chief does after a suspension, and wait for its end."""
         elsewhere = Path(f"{self.logdir}-successor")
-        lease = LogdirLock(elsewhere)
-        lease.acquire("another")
-        os.replace(elsewhere / LEASE_NAME, Path(self.logdir, LEASE_NAME))  # all at once: it is never missing
+        hold = LogdirHold(elsewhere)
+        hold.acquire("another")
+        os.replace(chief_path(elsewhere), chief_path(self.logdir))  # all at once: it is never missing
         self.end()
-        lease.release("completed")
+        hold.release()
 
     def close(self) -> None:
         """Leave nothing of it behind."""

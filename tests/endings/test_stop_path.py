@@ -30,6 +30,6 @@ def test_a_signal_passes_through_few_files(fork_server: ForkServer) -> None:
         assert process.wait() == 0
     sets = {name: set(files.split()) for name, files in re.findall(r"^(\w+): .*((?:\n    .*)*)", report, re.MULTILINE)}
     assert sets["ending"] < sets["deciding"] < sets["all"]
-    passed = {"engine/signal_watch.py", "engine/ending.py", "checkpoint/logdir_lock.py"}
+    passed = {"engine/signal_watch.py", "engine/ending.py", "engine/logdir_hold.py"}
     assert passed < sets["ending"]
     assert len(sets["ending"] - WATCHDOG) <= MOST_FILES

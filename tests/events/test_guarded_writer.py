@@ -123,7 +123,7 @@ def test_what_an_outage_held_back_is_not_appended_after_a_takeover(
 def test_a_check_that_fails_is_an_outage(
     guarded: Callable[..., EventsWriter], check: Check, read_logdir: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """While the lease file cannot be read, events wait in memory; they are appended once it can be."""
+    """While the liveness file cannot be read, events wait in memory; they are appended once it can be."""
     caplog.set_level(logging.CRITICAL)
     writer = guarded()
     check.error = OSError(5, "Input/output error")
@@ -164,7 +164,7 @@ def test_each_writer_of_a_directory_is_asked(
 
 
 def test_a_forked_child_is_not_asked(guarded: Callable[..., EventsWriter], check: Check, tmp_path: Path) -> None:
-    """The lease is the parent's; a child that writes has files of its own."""
+    """The logdir is the parent's; a child that writes has files of its own."""
     check.error = LogdirInUseError("taken over")
     pid = os.fork()
     if pid == 0:

@@ -17,10 +17,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from examples.demo.story import again
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
-from supervisor_core.run.watch.liveness import CHIEF, LIVENESS_DIRECTORY, file_name
+from supervisor_core.run.watch.liveness import chief_path
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tb_plugin.index import Index
 from tb_plugin.logdirs import logdirs_of
@@ -79,25 +78,22 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
         def until(holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
             while process.poll() is None:
                 with suppress(OSError, ValueError):
-                    lease: dict[str, Any] = json.loads((logdir / "digits" / LEASE_NAME).read_bytes())
-                    live = json.loads((logdir / "digits" / LIVENESS_DIRECTORY / file_name(CHIEF)).read_bytes())
-                    lease["phase"] = live.get("phase") if live["session"] == lease["session"] else None
-                    if holds(lease):
-                        return lease
+                    live: dict[str, Any] = json.loads(Path(chief_path(logdir / "digits")).read_bytes())
+                    if holds(live):
+                        return live
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(0.05)
             pytest.fail(output.read_text())
 
         over: set[str] = set()
         while True:
-            lease = until(
-                lambda lease: lease["phase"] == "training" and lease["renewals"] >= 1 and lease["session"] not in over
-            )
-            pid, frozen = lease["pid"], lease["session"]
+            live = until(lambda live: live["phase"] == "training" and live["beats"] > 1 and live["session"] not in over)
+            pid, frozen = live["pid"], live["session"]
             with suppress(OSError):
                 os.kill(pid, signal.SIGSTOP)
+                stopped = time.monotonic()
                 try:
-                    until(lambda lease, pid=pid: is_over(pid) or time.time() - lease["renewed_at"] > FROZEN_SECS)
+                    until(lambda _, pid=pid, at=stopped: is_over(pid) or time.monotonic() - at > FROZEN_SECS + 1.0)
                     if not is_over(pid):
                         break
                 finally:

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from supervisor_core.base.errors import LogdirInUseError
-from supervisor_core.checkpoint.logdir_lock import LogdirLock
 from supervisor_core.cli import main
+from supervisor_core.engine.logdir_hold import LogdirHold
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
@@ -111,7 +111,7 @@ class Training:
             found = self.do("step" if looks % 50 == 0 else "status")
 
     def delete(self, logdir: Path) -> None:
-        """Delete the logdir, between two of its steps; a renewal of the lease meanwhile may have put a file back."""
+        """Delete the logdir, between two of its steps; a heartbeat meanwhile may have put a file back."""
         self.do("status")
         while logdir.exists():
             shutil.rmtree(logdir, ignore_errors=True)
@@ -188,15 +188,15 @@ def test_a_logdir_that_is_deleted(facade: str, start: Any, tmp_path: Path) -> No
         assert Path(status["path"]).is_relative_to(logdir)
         training.step_until(lambda status: saved_in(logdir))
         with pytest.raises(LogdirInUseError):
-            LogdirLock(logdir).acquire("second")
-    other = LogdirLock(tmp_path / "other")
+            LogdirHold(logdir).acquire("second")
+    other = LogdirHold(tmp_path / "other")
     other.acquire("other")
     while not logdir.exists() or (tmp_path / "other").exists():  # a save may put its own back before the other is there
         training.delete(logdir)
         with suppress(OSError):
             (tmp_path / "other").rename(logdir)
     assert f"The logdir {logdir} was taken over by" in training.fail()
-    other.release("requested")
+    other.release()
 
 
 @pytest.mark.parametrize("facade", apart(FACADES, "transformers"))

@@ -97,14 +97,14 @@ def test_figures_replace_those_of_the_same_target(tmp_path: Path) -> None:
     """Each target has one row, in the order of the targets; what stands above the table stays."""
     path = tmp_path / "security.md"
     path.write_text(f"# Words\n\n{page.MARK}")
-    for name, executions in (("lease", 5), ("events", 7), ("lease", 6_000)):
+    for name, executions in (("task", 5), ("events", 7), ("task", 6_000)):
         row = page.Result(
             target=TARGETS[name], executions=executions, secs=60, processor_secs=50, features=3, corpus=2, broken=()
         )
         page.write_row(row, path)
     text = path.read_text()
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
-    assert [(row[0], row[3]) for row in rows] == [("| `events`", "7"), ("| `lease`", "6,000")]
+    assert [(row[0], row[3]) for row in rows] == [("| `events`", "7"), ("| `task`", "6,000")]
     assert text.startswith("# Words\n")
 
 

@@ -178,7 +178,8 @@ def sparse_records(run: Path) -> None:
 
 def no_files(run: Path) -> None:
     """FIFOs and links to devices in place of files."""
-    for name in (NAME, "checkpoint", "model.ckpt-1.index", ".supervisor.lease"):
+    (run / ".supervisor.live").mkdir()
+    for name in (NAME, "checkpoint", "model.ckpt-1.index", ".supervisor.lock", ".supervisor.live/chief.json"):
         os.mkfifo(run / name)
     (run / f"{NAME}.zero").symlink_to("/dev/zero")
     (run / f"{NAME}.self").symlink_to(run / f"{NAME}.self")
@@ -204,16 +205,18 @@ def doubling_links(run: Path) -> None:
 def large_small_files(run: Path) -> None:
     """Sparse files of gigabytes in place of small ones."""
     (run / NAME).write_bytes(heartbeat(step=1))
-    for name in ("checkpoint", ".supervisor.lease", "model.ckpt-5.index"):
+    (run / ".supervisor.live").mkdir()
+    for name in ("checkpoint", ".supervisor.live/chief.json", "model.ckpt-5.index"):
         with open(run / name, "wb") as file:
             file.write(b'{"v":1')
             file.truncate(3 * GIB)
 
 
 def deep_text_files(run: Path) -> None:
-    """A lease and a state file that are nested deeper than the stack, and another store's checkpoints."""
+    """A liveness file and a state file that are nested deeper than the stack, and another store's checkpoints."""
     (run / NAME).write_bytes(heartbeat(step=1))
-    (run / ".supervisor.lease").write_text('{"v":' + "[" * 3_000)
+    (run / ".supervisor.live").mkdir()
+    (run / ".supervisor.live" / "chief.json").write_text('{"v":' + "[" * 3_000)
     (run / "checkpoint").write_text("a {" * 5_000)
     (run / "model.ckpt-5.data-00000-of-00001").write_bytes(b"x")
 

@@ -19,16 +19,17 @@ from supervisor_core.base.wire import encode_varint, read_canonical_varint
 from supervisor_core.checkpoint import bundle_writer, table
 from supervisor_core.checkpoint import store as store_module
 from supervisor_core.checkpoint.bundle import verify
-from supervisor_core.checkpoint.lease_file import decode as decode_lease
+from supervisor_core.checkpoint.guard import LOCK_NAME
 from supervisor_core.checkpoint.ledger import decode as decode_ledger
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.engine.logdir_hold import LogdirHold
+from supervisor_core.run.watch.liveness import LIVENESS_DIRECTORY, chief_path
 from supervisor_core.run.watch.liveness import decode as decode_task
 from supervisor_core.storage import local
 from tests.cases import each
-from tests.story.leases import peek
+from tests.story.holds import edit, ends, peek
 
 MIB = 1 << 20
 
@@ -128,7 +129,7 @@ def test_numbers_beyond_64_bits_are_refused() -> None:
         read_canonical_varint(b"\xff" * 9 + b"\x02", 0)
 
 
-@each("decode", [decode_lease, decode_task, decode_ledger])
+@each("decode", [decode_task, decode_ledger])
 @each("data", [b"[" * 3000, b'{"v":1,"a":' + b"[" * 3000, b"9" * 5000, b'{"v":1}', b"\xff"])
 def test_records_raise_what_they_say(decode: Callable[[bytes], Any], data: bytes) -> None:
     """Whatever the file holds, decoding it raises `ValueError` and nothing else."""
@@ -138,17 +139,13 @@ def test_records_raise_what_they_say(decode: Callable[[bytes], Any], data: bytes
 
 @each("value", [1e300, 10**400, -1e12, float("nan"), float("inf")])
 def test_times_that_cannot_be_shown_are_refused(tmp_path: Path, value: float) -> None:
-    """A lease with such a time is no lease; a session starts all the same."""
-    lease = LogdirLock(tmp_path)
-    lease.acquire("a")
-    lease.release("completed")
-    raw = json.loads((tmp_path / LEASE_NAME).read_text())
-    for name in ("started_at", "renewed_at", "ended_at", "first_started_at"):
-        (tmp_path / LEASE_NAME).write_text(json.dumps({**raw, name: value}, separators=(",", ":")))
+    """A liveness file with such a time is damaged; a session starts all the same."""
+    for name in ("started_at", "written_at", "ended_at", "first_started_at"):
+        hold = LogdirHold(tmp_path)
+        hold.acquire("a")
+        ends(hold, "completed")
+        edit(tmp_path, **{name: value})
         assert peek(tmp_path) is None
-        started = LogdirLock(tmp_path)
-        started.acquire("b")
-        started.release("completed")
     page = {"v": 1, "session": "s", "attempt": 1, "saved": [["model.ckpt-1", 1, 1, 10**400]], "deletions": []}
     with pytest.raises(ValueError, match="not JSON"):
         decode_ledger(json.dumps(page).encode())
@@ -162,15 +159,16 @@ def test_a_state_file_of_nested_fields_is_damaged(tmp_path: Path) -> None:
 
 
 def test_small_files_that_are_large_are_not_read(tmp_path: Path) -> None:
-    """A sparse file of gigabytes in place of the state file or the lease is refused by its length."""
-    for name in ("checkpoint", LEASE_NAME):
+    """A sparse file of gigabytes in place of the state file or the liveness file is refused by its length."""
+    os.mkdir(tmp_path / LIVENESS_DIRECTORY)
+    for name in ("checkpoint", chief_path("")):
         with open(tmp_path / name, "wb") as file:
             file.write(b'{"v":1')
             file.truncate(3 << 30)
     tracemalloc.start()
     reading = read_state(tmp_path / "checkpoint")
     assert peek(tmp_path) is None
-    LogdirLock(tmp_path).acquire("a")
+    LogdirHold(tmp_path).acquire("a")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (reading.verdict, "more than" in (reading.problem or "")) == ("unreadable", True)
@@ -178,16 +176,17 @@ def test_small_files_that_are_large_are_not_read(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_blocks_no_reader(tmp_path: Path, writer: ModuleType) -> None:
-    """FIFOs in place of the state file, an index, its data and the lease: each is refused at once."""
+    """FIFOs in place of the state file, an index, its data, the lock and the liveness file: each is refused at once."""
     writer.write_run(tmp_path, [100, 200, 300], state=False)
-    for name in ("checkpoint", "model.ckpt-300.index", "model.ckpt-200.data-00000-of-00001", LEASE_NAME):
+    os.mkdir(tmp_path / LIVENESS_DIRECTORY)
+    for name in ("checkpoint", "model.ckpt-300.index", "model.ckpt-200.data-00000-of-00001", LOCK_NAME, chief_path("")):
         (tmp_path / name).unlink(missing_ok=True)
         os.mkfifo(tmp_path / name)
     recovery = CheckpointStore(tmp_path).newest_usable()
     assert recovery.chosen.step == 100
     assert len(recovery.skipped) == 2
     assert peek(tmp_path) is None
-    assert not LogdirLock(tmp_path).acquire("a").exclusive
+    assert not LogdirHold(tmp_path).acquire("a").exclusive
 
 
 def test_no_other_store_is_asked(tmp_path: Path, writer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

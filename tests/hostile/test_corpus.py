@@ -49,7 +49,7 @@ print(json.dumps({
 """
 START = """
 import json, os, sys
-from supervisor_core.checkpoint.logdir_lock import LogdirLock
+from supervisor_core.engine.logdir_hold import LogdirHold
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.base.errors import CheckpointError
 for name in sorted(os.listdir(sys.argv[1])):
@@ -58,9 +58,9 @@ for name in sorted(os.listdir(sys.argv[1])):
         CheckpointStore(logdir).newest_usable(start_over=True)
     except CheckpointError:
         pass
-    lease = LogdirLock(logdir)
-    lease.acquire("a")
-    lease.release("completed")
+    hold = LogdirHold(logdir)
+    hold.acquire("a")
+    hold.release()
 print("started")
 """
 
@@ -196,7 +196,7 @@ def test_the_command(logdir: Path, command: str) -> None:
 
 
 def test_a_start(logdir: Path) -> None:
-    """A session comes to know what it can resume from, and takes the lease or goes on without it."""
+    """A session comes to know what it can resume from, and holds the logdir or goes on without."""
     done = run("-c", START, str(logdir))
     assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
 

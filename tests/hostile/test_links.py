@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.checkpoint.bundle_writer import write_bundle
-from supervisor_core.checkpoint.guard import Publisher
+from supervisor_core.checkpoint.guard import LOCK_NAME, Publisher
 from supervisor_core.checkpoint.ledger import DIRECTORY, Ledger
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
 from supervisor_core.checkpoint.retention import Retention
 from supervisor_core.checkpoint.set_aside import move_aside
 from supervisor_core.checkpoint.state_file import CheckpointState, write_state
 from supervisor_core.engine.liveness_writer import LivenessFile
+from supervisor_core.engine.logdir_hold import LogdirHold
 from supervisor_core.run.watch.liveness import LIVENESS_DIRECTORY, LivenessRecord
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.storage.local import LOCAL as EVENTS
+from supervisor_core.storage.lock_file import LockFile
 
 TASK = LivenessRecord(
     task="worker:1", session="s", host="h", pid=1, started_at=1.0, written_at=1.0, beats=1, interval_secs=1.0, phase="x"
@@ -42,33 +43,15 @@ def logdir(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_the_lease_is_written_through_no_link(
-    logdir: Path, victim: Path, link: type, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Training goes on without a lease, and says why; the file that is linked to stays as it is."""
-    link(victim, logdir / LEASE_NAME)
-    lease = LogdirLock(logdir)
+def test_the_lock_is_no_link(logdir: Path, victim: Path, link: type, caplog: pytest.LogCaptureFixture) -> None:
+    """Training goes on without a lock, and says why, or with one of its own; the file that is linked to stays as it
+    is, and is not locked."""
+    link(victim, logdir / LOCK_NAME)
     with caplog.at_level(logging.WARNING):
-        history = lease.acquire("s")
-    lease.renew(last_step=5)
-    lease.release("completed")
-    assert not history.exclusive
-    assert "link" in caplog.text
-    assert victim.read_text() == "a key\n"
-
-
-@pytest.mark.parametrize("notes", [b"my notes\n", b"{}", b"[]", b"\xff\xfe"])
-def test_the_lease_is_not_written_over_what_is_no_lease(
-    logdir: Path, notes: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A file of that name which somebody put to other use stays; one that a power cut has blanked is taken."""
-    path = logdir / LEASE_NAME
-    path.write_bytes(notes)
-    assert not LogdirLock(logdir).acquire("s").exclusive
-    assert path.read_bytes() == notes
-    assert "not a lease file" in caplog.text
-    path.write_bytes(bytes(1024))
-    assert LogdirLock(logdir).acquire("s").exclusive
+        history = LogdirHold(logdir).acquire("s")
+    assert history.exclusive is (link is os.link)
+    assert ("link" in caplog.text) is not history.exclusive
+    assert (victim.read_text(), LockFile(str(victim)).take()) == ("a key\n", None)
 
 
 @pytest.mark.parametrize("link", LINKS)

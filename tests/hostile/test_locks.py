@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.engine.logdir_hold import LogdirHold
 from supervisor_core.history.formats import TableFile
 from supervisor_core.history.rows import SESSIONS
 from supervisor_core.notify.watch_state import WatchState
@@ -27,7 +28,15 @@ def restarter(directory: Path) -> Any:
     return view
 
 
+def logdir(directory: Path) -> Any:
+    """Take the lock of a logdir."""
+    hold = LogdirHold(directory)
+    hold.acquire("a")
+    return hold
+
+
 LOCKS: dict[str, Callable[[Path], Any]] = {
+    "engine/logdir_hold.py": logdir,
     "restarter/logdir_view.py": restarter,
     "history/formats.py": lambda directory: TableFile(str(directory / "runs.jsonl"), SESSIONS),
     "notify/watch_state.py": lambda directory: WatchState(directory, ["/runs"]),
@@ -45,7 +54,7 @@ def test_every_lock_is_tried_here() -> None:
     texts = {str(path.relative_to(ROOT / "supervisor_core")): path.read_text() for path in sources()
              if path.is_relative_to(ROOT / "supervisor_core")}  # fmt: skip
     locking = {name for name, text in texts.items() if "flock(" in text or "lockf(" in text}
-    assert locking - {"checkpoint/lease_file.py"} == {"storage/lock_file.py"}
+    assert locking == {"storage/lock_file.py"}
     using = {name for name, text in texts.items() if "LockFile(" in text}
     assert using == set(LOCKS)
 

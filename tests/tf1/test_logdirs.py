@@ -30,7 +30,7 @@ def steps_saved(logdir: Path) -> list[int | None]:
 
 
 def delete(logdir: Path) -> None:
-    """Delete a logdir; the session may put its lease back meanwhile."""
+    """Delete a logdir; the session may put a file back meanwhile."""
     while logdir.exists():
         shutil.rmtree(logdir, ignore_errors=True)
 

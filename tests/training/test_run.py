@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -301,12 +302,12 @@ def test_a_loop_that_is_left_in_its_body(tmp_path: Path) -> None:
         assert run.exactness is not None and run.exactness.is_exact
 
 
-def test_a_lost_lease_makes_nothing_older(tmp_path: Path) -> None:
+def test_a_lost_liveness_file_makes_nothing_older(tmp_path: Path) -> None:
     """A copy without dotfiles: what is saved from then on is newer than what there was."""
     for steps in (10, 20, 30):
         with supervise(tmp_path, save_secs=None) as run:
             list(run.steps(steps))
-    (tmp_path / ".supervisor.lease").unlink()
+    shutil.rmtree(tmp_path / ".supervisor.live")
     with supervise(tmp_path, save_secs=None, max_to_keep=2) as run:
         list(run.steps(80))
     with supervise(tmp_path, save_secs=None) as run:

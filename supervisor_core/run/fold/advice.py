@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from supervisor_core.run.model.liveness_record import LEAST_INTERVAL_SECS as LEAST_INTERVAL_SECS
+from supervisor_core.run.model.liveness_record import Costs as Costs
 from supervisor_core.run.model.run import Advice
 from supervisor_core.run.model.words import counted, duration, share
 
@@ -14,9 +15,6 @@ MIN_FAILURES = 3
 MAX_SHARE_OF_MTBF = 0.5
 """No interval above this share of the mean time between failures is recommended: the formula holds for intervals far
 below it, and a run that fails that often needs repair."""
-
-LEAST_INTERVAL_SECS = 10.0
-"""The shortest recommended interval; the duration of a save is another lower limit."""
 
 MIN_SAVES = 3
 """Saves before their number says how often a run saves."""
@@ -29,38 +27,6 @@ LEAST_SAVING = 0.001
 
 FAILURES = ("lost", "error", "signal")
 """Outcomes of a session that count as failures of its run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
-    """The costs of failures and saves of a run, summed over its sessions."""
-
-    trained_secs: float = 0.0
-    """Time spent on steps, including repeated ones."""
-    failures: int = 0
-    """Sessions that got the run further, and were then lost, failed, or were ended by a signal. The others of a loop of
-    crashes say that the program is broken, not how often a training fails."""
-    saves: int = 0
-    """Successful saves."""
-    save_secs: float = 0.0
-    """Their durations, until they were durable."""
-    blocked_secs: float = 0.0
-    """For how long they blocked training."""
-
-    @property
-    def save_cost_secs(self) -> float | None:
-        """Mean seconds for which a save blocked training; None before the first."""
-        return self.blocked_secs / self.saves if self.saves else None
-
-    @property
-    def mtbf_secs(self) -> float | None:
-        """Mean time between failures; None before the first."""
-        return self.trained_secs / self.failures if self.failures and self.trained_secs > 0 else None
-
-    @property
-    def floor_secs(self) -> float:
-        """The lower limit of the recommended interval."""
-        return max(LEAST_INTERVAL_SECS, self.save_secs / self.saves if self.saves else 0.0)
 
 
 def recommended_interval(costs: Costs) -> float | None:

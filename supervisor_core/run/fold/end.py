@@ -4,7 +4,7 @@
 * its **death**, recorded by the next session or the restarter, or seen by the reader: last sign of life, step, stall,
   by its age on a monotonic clock;
 * the **launch** by a restarter: when all of its processes were over, and why, by the restarter's clock;
-* the **next session**, from the lease: outcome, step, last renewal, by its age, else by the next session's clock;
+* the **next session**, from its liveness file: outcome, step, last heartbeat, by its age, else by the next session's clock;
 * **nothing**: it is silent, by the reader's clock.
 
 A stop record counts alone. Of the others each may know a later sign of life, or step, than the session's events, which
@@ -28,8 +28,8 @@ from supervisor_core.run.model.run import LIVE, STATE_OF_OUTCOME, Outcome, Run, 
 
 CLOCKS_SECS = 86400.0
 """By how much the clock of who records a death may be behind that of the session."""
-RENEWAL_SECS, REMOTE_RENEWAL_SECS = 1.0, 15.0
-"""Seconds between renewals of a lease: in a local logdir, in an object store."""
+LIVENESS_SECS = 10.0
+"""Seconds between two writes of a chief's liveness file, at most."""
 SEEN_EVERY_SECS = 60.0
 """A restarter records at least this often that a program without telemetry runs."""
 LOST_SECS = 3 * SEEN_EVERY_SECS
@@ -83,7 +83,7 @@ def end_by_death(session: Session, death: DeathRecord, recorded_at: float = math
 
 
 def end_by_next(session: Session, later: Session) -> End | None:
-    """Return the end of a session by what the next one found in the lease; None if that is of another session."""
+    """Return the end of a session by what the next one found in its liveness file; None if that is of another session."""
     seen_at = later.previous_seen_at
     if later.attempt != session.attempt + 1 or seen_at is None or session.started_at is None:
         return None
@@ -135,11 +135,10 @@ def ended(facts: SessionFacts, end: End | None) -> SessionFacts:
         return replace(facts, session=session)
     ended_at = max(session.ended_at, min(end.seen_at, end.latest))
     likely_unseen_secs, most_unseen_secs = facts.likely_unseen_secs, facts.most_unseen_secs
-    renewal_secs = REMOTE_RENEWAL_SECS if any("://" in path for path in session.files) else RENEWAL_SECS
     is_known = most_unseen_secs == 0.0  # its exact step, by the record of its death
-    if not is_known and ended_at - end.seen_at < renewal_secs:  # else the lease would have been renewed once more
-        likely_unseen_secs = min(likely_unseen_secs, renewal_secs / 2)
-        most_unseen_secs = max(0.0, end.seen_at + renewal_secs - ended_at) + LATE_SECS
+    if not is_known and ended_at - end.seen_at < LIVENESS_SECS:  # else it would have been written once more
+        likely_unseen_secs = min(likely_unseen_secs, LIVENESS_SECS / 2)
+        most_unseen_secs = max(0.0, end.seen_at + LIVENESS_SECS - ended_at) + LATE_SECS
     stalled_since = stall.since if stall is not None else session.ended_at if facts.is_stalled else None
     last_step = session.last_step
     is_of_recovered = not facts.recoveries or end.seen_at >= facts.recoveries[-1].at  # else the step is from before it
@@ -170,7 +169,7 @@ def outcome_before(facts: SessionFacts, following: SessionFacts) -> Outcome:
         return facts.session.outcome
     if facts.session.inferred:
         return "unknown"
-    found = following.session.previous_outcome  # the lease may know what the events file lost
+    found = following.session.previous_outcome  # the liveness file may know what the events file lost
     return cast("Outcome", found) if found in RECORDED or found == "unknown" else "lost"
 
 

@@ -53,7 +53,7 @@ class SessionFacts:
     ended_itself: bool = False
     """Whether another writer's STOP event records its end."""
     is_clock_behind: bool = False
-    """Whether this one started before the last renewal of the session before it: a wall clock was set back."""
+    """Whether this one started before the last sign of life of the session before it: a wall clock was set back."""
     checkpoints: tuple[Checkpoint, ...] = ()
     threads: tuple[ThreadHistory, ...] = ()
     workers: tuple[WorkerReport, ...] = ()
@@ -71,7 +71,7 @@ MISSED_BEATS = 3.0
 """A session with a heartbeat interval counts as lost after this number of missing heartbeats."""
 
 LATE_SECS = 1.0
-"""A heartbeat, or a renewal of the lease, may be late by this much: the monitor runs every second."""
+"""A heartbeat may be late by this much: the monitor runs every second."""
 
 
 def telemetry_facts(

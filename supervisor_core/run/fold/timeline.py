@@ -137,8 +137,8 @@ class _TimelineBuilder:
 def in_order(facts: Iterable[SessionFacts]) -> list[SessionFacts]:
     """Return sessions in order: by attempt, since a wall clock may be set, then by time.
 
-    Attempts are compared within one count, which restarts where the lease was deleted. Sessions without an attempt are
-    inserted by time.
+    Attempts are compared within one count, which restarts where the liveness file was deleted. Sessions without an
+    attempt are inserted by time.
     """
     counted: dict[float | None, list[SessionFacts]] = {}
     others = []

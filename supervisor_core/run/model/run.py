@@ -131,7 +131,7 @@ class Session(SessionRecord):
     """Failures since its last successful save. `save_error`: why the last one failed, if its progress page says so."""
     save_error: str | None = None
     events_error: str | None = None
-    """Why its events cannot be written at present, by lease or progress page; None where they can, or it is unknown."""
+    """Why its events cannot be written at present, by liveness file or page; None where they can, or it is unknown."""
     save_secs: Distribution | None = None
     blocked_secs: Distribution | None = None
     """Durations of its successful saves, and for how long they blocked training; None where unknown."""

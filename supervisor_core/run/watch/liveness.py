@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from hashlib import sha256
-from typing import cast
+from typing import Any, cast
 from urllib.parse import quote
 
 from supervisor_core.base.errors import EventsError
@@ -79,11 +79,25 @@ def read_record(filesystem: Filesystem, path: str) -> LivenessRecord:
         OSError: if it cannot be read.
         ValueError: if it is too long, malformed, or has another task's name; the message says why.
     """
-    with filesystem.open(path) as reader:
-        record = decode(reader.read_at(0, min(reader.size, MAX_BYTES + 1)))
+    record = decode(read_bytes(filesystem, path))
     if file_name(record.task) != os.path.basename(path):
         raise ValueError(f"its name is another task's: this is {record.task!r:.80}")
     return record
+
+
+def read_bytes(filesystem: Filesystem, path: str) -> bytes:
+    """Return the bytes of a file, as far as `decode` accepts them.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    with filesystem.open(path) as reader:
+        return reader.read_at(0, min(reader.size, MAX_BYTES + 1))
+
+
+def chief_path(logdir: str | os.PathLike[str]) -> str:
+    """Return the path of the liveness file of a logdir's chief."""
+    return os.path.join(os.fspath(logdir), LIVENESS_DIRECTORY, file_name(CHIEF))
 
 
 def read_chief(logdir: str | os.PathLike[str]) -> LivenessRecord | None:
@@ -93,9 +107,8 @@ def read_chief(logdir: str | os.PathLike[str]) -> LivenessRecord | None:
         OSError: if it cannot be read. Clients of object stores raise other errors, too.
         ValueError: if it is malformed.
     """
-    path = os.path.join(os.fspath(logdir), LIVENESS_DIRECTORY, file_name(CHIEF))
     try:
-        return read_record(*filesystem_for(path))
+        return read_record(*filesystem_for(chief_path(logdir)))
     except FileNotFoundError:
         return None
 
@@ -103,9 +116,17 @@ def read_chief(logdir: str | os.PathLike[str]) -> LivenessRecord | None:
 def encode(record: LivenessRecord) -> bytes:
     """Return the file's bytes."""
     beat = None if record.beat is None else json.loads(to_json(record.beat))
-    values = {"v": VERSION, **asdict(replace(record, beat=None)), "beat": beat}
-    text = json.dumps(values, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    return text.encode("ascii") + b"\n"
+    values = {"v": VERSION, "session": record.session, **asdict(replace(record, beat=None)), "beat": beat}
+    return _dumped(values) + b"\n"
+
+
+def token(session: str) -> bytes:
+    """Return the bytes with which the liveness file of a session begins."""
+    return _dumped({"v": VERSION, "session": session}).removesuffix(b"}") + b","
+
+
+def _dumped(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def decode(data: bytes) -> LivenessRecord:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -15,8 +14,6 @@ from typing import Any
 import pytest
 
 from supervisor_core.base.options import Options
-from supervisor_core.checkpoint.lease_file import LeaseRecord, decode, encode
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.engine import stall_stacks
 from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.session_recorder import SessionRecorder
@@ -26,7 +23,8 @@ from supervisor_core.process.identity import boot_id
 from supervisor_core.process.progress_page import PageReading, page_in, read_page
 from supervisor_core.process.runtime_directory import private_directory
 from supervisor_core.process.stacks_file import stacks_path
-from supervisor_core.run.watch.liveness import read_chief
+from supervisor_core.run.watch.liveness import chief_path, read_chief
+from tests.story.holds import edit
 
 Begin = Callable[..., SessionRecorder]
 
@@ -46,13 +44,6 @@ def page_of(run: SessionRecorder) -> PageReading:
     found = read_page(page_in(private_directory(), run.session_id))
     assert found is not None
     return found
-
-
-def lease_of(logdir: Path) -> LeaseRecord:
-    """The lease of a logdir."""
-    lease = decode((logdir / LEASE_NAME).read_bytes())
-    assert lease is not None
-    return lease
 
 
 def test_the_page_follows_the_session(begin: Begin, tmp_path: Path, directory: Path) -> None:
@@ -97,7 +88,7 @@ def test_a_session_takes_a_signal_only_for_the_dump(
 
 
 def test_what_cannot_be_written_is_on_it(begin: Begin, writer: Any) -> None:
-    """A failed save at once; events that cannot be written with the next renewal of the lease; and their ends."""
+    """A failed save at once; events that cannot be written within a second; and their ends."""
     run = begin()
     assert (page_of(run).save_failures_in_a_row, page_of(run).events_fail) == (0, False)
 
@@ -116,10 +107,10 @@ def test_what_cannot_be_written_is_on_it(begin: Begin, writer: Any) -> None:
     found = page_of(run)
     assert (found.save_failures, found.save_failures_in_a_row, found.save_error) == (2, 0, "")
     writer.failing, writer.last_error = True, OSError("no room")
-    run._renew_lock(1)
+    run._ticked(1)
     assert (page_of(run).events_fail, page_of(run).events_error) == (True, "no room")
     writer.failing = False
-    run._renew_lock(1)
+    run._ticked(1)
     assert (page_of(run).events_fail, page_of(run).events_error) == (False, "")
 
 
@@ -209,7 +200,7 @@ def test_the_next_session_knows_the_last_step_of_a_killed_one(
 
 
 def killed(begin: Begin, logdir: Path, **changes: Any) -> SessionRecorder:
-    """A session at step 95 that leaves lease and page as a killed one does, its lease at step 90."""
+    """A session at step 95 that leaves its files and page as a killed one does, its liveness at step 90."""
     run = begin()
     run.ready(restored_step=90)
     run._monitor.stop()
@@ -217,12 +208,11 @@ def killed(begin: Begin, logdir: Path, **changes: Any) -> SessionRecorder:
         run.progress.run_ended(True, 1.0, 2.0)
     run.progress.sample()
     page = page_in(private_directory(), run.session_id)
-    left, lease = page.read_bytes(), lease_of(logdir)
+    left = page.read_bytes()
     run.end(StopInfo(reason="error"))
     page.write_bytes(left)
-    content = json.loads(encode(lease)) | {"pid": 1 << 30, "last_step": 90} | changes
-    (logdir / LEASE_NAME).write_text(json.dumps(content))
-    os.utime(logdir / LEASE_NAME, (1e9, 1e9))  # long ago, so that the holder is dead on any machine
+    edit(logdir, **{"pid": 1 << 30, "step": 90, "ended": None, **changes})
+    os.utime(chief_path(logdir), (1e9, 1e9))  # long ago, so that the holder is dead on any machine
     return run
 
 
@@ -248,15 +238,15 @@ def test_only_the_page_of_that_session_and_boot_counts(
 
 
 def test_a_killed_session_ran_until_its_last_sign_of_life(begin: Begin, writer: Any, tmp_path: Path) -> None:
-    """Not only until the last renewal of its lease: the page's ticks and steps are later."""
-    lease_at = 1.7e9
-    run = killed(begin, tmp_path, renewed_at=lease_at, renewed_boot_secs=1.0, started_boot_secs=0.5)
+    """Not only until its last heartbeat: the page's ticks and steps are later."""
+    written_at = 1.7e9
+    run = killed(begin, tmp_path, written_at=written_at, written_boot_secs=1.0, started_boot_secs=0.5)
     page = read_page(page_in(private_directory(), run.session_id))
     assert page is not None
     begin().ready(restored_step=90)
     session = writer.of("session")[-1]
     assert page.ticks > 0
-    assert session.previous_seen_at == pytest.approx(lease_at + page.tick_boot_secs - 1.0, abs=0.001)
+    assert session.previous_seen_at == pytest.approx(written_at + page.tick_boot_secs - 1.0, abs=0.001)
 
 
 def test_a_stall_is_on_the_page_with_its_place(begin: Begin, clock: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 
 from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.base.options import Options
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME
 from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.file_writer import FileWriter
@@ -24,6 +22,8 @@ from supervisor_core.events.telemetry import (
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.fold.advice import Costs
 from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.watch.liveness import chief_path
+from tests.story.holds import edit, peek
 
 RUN_INFO = next(metric for metric in RUN_METRICS if metric.name == "supervisor_run_info")
 
@@ -112,9 +112,7 @@ def test_the_next_session_knows_what_saves_and_steps_have_cost(begin, clock, tmp
             blocked_secs=0.5 * session,
         )
         run.end(StopInfo(reason="error"))
-    lease = tmp_path / LEASE_NAME
-    fields = {name: value for name, value in json.loads(lease.read_bytes()).items() if name != "save_secs"}
-    lease.write_bytes(json.dumps(fields).encode())
+    edit(tmp_path, costs=None)
     assert begin()._monitor.run_costs is None
 
 
@@ -173,7 +171,7 @@ def test_a_model_that_was_kept_loses_no_steps(begin) -> None:
 
 
 def test_lost_steps_are_absent_where_they_are_not_known(begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No logdir; a session before that was killed before it knew its step; sessions before, but no lease of theirs.
+    """No logdir; a session before that was killed before it knew its step; sessions before, but no file of theirs.
     Known: a first session has lost none, and until it has restored another has lost what those before had."""
     assert begin(logdir=None).status().steps_lost is None
     first = begin()
@@ -185,16 +183,15 @@ def test_lost_steps_are_absent_where_they_are_not_known(begin, tmp_path: Path, m
     second.end(StopInfo(reason="error"))
     third = begin()
     assert third.status().steps_lost == 10
-    lease = tmp_path / LEASE_NAME
     third.end(StopInfo(reason="error"))
-    lease.write_bytes(json.dumps({**json.loads(lease.read_bytes()), "last_step": None}).encode())
+    edit(tmp_path, step=None)
     fourth = begin()
     fourth.ready(restored_checkpoint="model.ckpt-90", restored_step=90)
     assert fourth.status().steps_lost is None
     recover(fourth, "E")
     assert fourth.status().steps_lost is None
     fourth.end(StopInfo(reason="error"))
-    lease.unlink()
+    Path(chief_path(tmp_path)).unlink()
     monkeypatch.setattr("supervisor_core.engine.session_recorder.newest_attempt", lambda logdir: 4)
     fifth = begin().status()
     assert (fifth.session.attempt, fifth.steps_lost) == (5, None)
@@ -242,10 +239,10 @@ def test_saves_are_counted_written_and_their_hold_up_booked(begin, writer) -> No
 
 
 def take_over(logdir: Path) -> None:
-    """Put the record of another chief into the lease file, as one on another host does that finds this one dead."""
-    content = json.loads((logdir / LEASE_NAME).read_bytes())
-    content.update(session="another", attempt=content["attempt"] + 1, host="another-host", pid=77)
-    (logdir / LEASE_NAME).write_bytes(json.dumps(content, separators=(",", ":")).encode().ljust(1023) + b"\n")
+    """Put another chief's record in the liveness file, as one on another host does that finds this one dead."""
+    record = peek(logdir)
+    assert record is not None
+    edit(logdir, session="another", attempt=record.attempt + 1, host="another-host", pid=77)
 
 
 def test_a_chief_that_was_taken_over_gets_an_error(begin, tmp_path) -> None:
@@ -261,20 +258,20 @@ def test_a_chief_that_was_taken_over_gets_an_error(begin, tmp_path) -> None:
 
 
 def test_a_chief_that_was_taken_over_appends_nothing(begin, tmp_path) -> None:
-    """Neither telemetry nor its stop record reaches the events file, and the other chief's lease stays as it is."""
+    """Neither telemetry nor its stop record reaches the events file, and the other chief's liveness file stays."""
     writer = FileWriter(str(tmp_path))
     run = begin(writer=writer)
     run.ready()
     writer.flush()
     take_over(tmp_path)
-    lease = (tmp_path / LEASE_NAME).read_bytes()
+    before = peek(tmp_path)
     files = {path: path.stat().st_size for path in (tmp_path).glob("*tfevents*")}
     assert files
     run.beat()
     run.end(StopInfo(reason="error", error="taken over"))
     writer.close()
     assert {path: path.stat().st_size for path in (tmp_path).glob("*tfevents*")} == files
-    assert (tmp_path / LEASE_NAME).read_bytes() == lease
+    assert peek(tmp_path) == before
 
 
 def test_a_session_that_has_ended_still_closes_its_events_file(begin, tmp_path) -> None:

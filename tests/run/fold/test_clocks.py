@@ -16,7 +16,7 @@ HOUR = 3600.0
 
 
 def seen(before: Any, downtime_secs: float | None, **more: Any) -> dict[str, Any]:
-    """Return what a session's record says of the one before it, by the lease; None: it ran on another machine."""
+    """Return what a session's record says of the one before it, by its liveness file; None: it ran elsewhere."""
     return {
         "previous_outcome": "lost",
         "previous_step": before.step,
@@ -130,7 +130,7 @@ def test_records_of_earlier_versions_are_ordered_by_their_attempts(trainer: Any,
 
 
 def test_a_count_that_begins_again_comes_later(trainer: Any, run_of: RunOf) -> None:
-    """Where somebody deleted the lease, attempts begin at 1 again: those sessions follow, by time."""
+    """Where somebody deleted the liveness file, attempts begin at 1 again: those sessions follow, by time."""
     before = three(trainer)
     again = trainer("d", before[-1].now + 500, attempt=1).spend(5).ready(800, run_started_at=before[-1].now + 500)
     after = trainer("e", again.now + 40, attempt=2).spend(5)

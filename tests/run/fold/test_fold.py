@@ -145,8 +145,8 @@ def test_a_session_that_died_while_starting_is_one(killed: Any, trainer: Any, ru
     assert run.restarts[1].from_step == 1187
 
 
-def test_what_the_lease_knew_beats_a_lost_stop_record(killed: Any, trainer: Any, run_of: RunOf) -> None:
-    """A stop record that never reached the disk is made up for by what the next session found in the lease."""
+def test_what_the_liveness_file_knew_beats_a_lost_stop_record(killed: Any, trainer: Any, run_of: RunOf) -> None:
+    """A stop record that never reached the disk is made up for by what the next session found in the liveness file."""
     after = trainer("b", killed.now + 30, attempt=2).spend(5).ready(1000, previous_outcome="signal")
     assert run_of(killed, after).sessions[0].outcome == "signal"
 

@@ -56,7 +56,7 @@ def test_rows_sum_to_the_goodput_of_the_run(runs: list[Run]) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(5, 15))
 def test_rows_of_a_run_with_everything_in_it(seed: int) -> None:
-    """Killed in any phase, frozen, hung, with a full disk, overlapping clocks and leases."""
+    """Killed in any phase, frozen, hung, with a full disk, overlapping clocks."""
     check(Script(seed, peer=False).run())
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,9 +15,9 @@ import tensorflow as tf
 
 import supervisor_core
 from supervisor_core.base.options import Options
-from supervisor_core.checkpoint.lease_file import decode, encode
-from supervisor_core.checkpoint.logdir_lock import LEASE_NAME, LogdirLock
+from supervisor_core.engine.logdir_hold import LogdirHold
 from supervisor_core.events.telemetry import RecoveryRecord, SessionRecord
+from tests.story.holds import edit, ends, peek
 
 v1 = tf.compat.v1
 SAVED, TRAINED = 4, 6
@@ -97,11 +96,8 @@ def trains(logdir: str) -> Callable[[Any, Any, Any], None]:
 
 
 def ended(logdir: str, how: str | None) -> None:
-    """Have the lease say that the last session ended like this; None: not at all, as if it had been killed."""
-    path = Path(logdir) / LEASE_NAME
-    record = decode(path.read_bytes())
-    assert record is not None
-    path.write_bytes(encode(replace(record, ended=how, ended_at=None if how is None else record.ended_at)))
+    """Have the liveness file say that the last session ended like this; None: not at all, as if it had been killed."""
+    edit(Path(logdir), ended=how)
 
 
 @pytest.fixture
@@ -132,13 +128,13 @@ def test_the_model_of_a_chief_that_was_cut_off_is_kept(
     for each in (second, third):
         assert (each.adopted, each.restored_step, each.restored_checkpoint) == (True, TRAINED, None)
         assert each.previous_outcome == (how or "lost")
-    record = decode((Path(logdir) / LEASE_NAME).read_bytes())
-    assert record is not None and record.predecessor is None
+    record = peek(logdir)
+    assert record is not None and record.history is not None and record.history.predecessor is None
     ended(logdir, how)
     for number in range(2):
-        lease = LogdirLock(logdir)
-        lease.acquire(f"cut-off-before-it-was-ready-{number}")
-        lease.release("requested")
+        hold = LogdirHold(logdir)
+        hold.acquire(f"cut-off-before-it-was-ready-{number}")
+        ends(hold, "requested")
         ended(logdir, how)
     assert chief() == TRAINED
 
@@ -156,9 +152,9 @@ def test_a_model_whose_chief_had_ended_is_restored(
         assert (second.adopted, second.restored_step) == (False, SAVED)
         assert str(second.restored_checkpoint).endswith(f"model.ckpt-{SAVED}")
     ended(logdir, None)
-    lease = LogdirLock(logdir)
-    lease.acquire("failed")
-    lease.release("error")
+    hold = LogdirHold(logdir)
+    hold.acquire("failed")
+    ends(hold, "error")
     assert chief() == SAVED
 
 

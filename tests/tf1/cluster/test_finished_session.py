@@ -13,7 +13,7 @@ import tensorflow as tf
 import supervisor_core
 from supervisor_core.base.options import Options
 from supervisor_core.tf1.cluster.connect import FinishedSession
-from tests.story.leases import Chief
+from tests.story.holds import Chief
 
 v1 = tf.compat.v1
 OPTIONS = Options(worker_name="worker:1", finished_wait_secs=0.0)

@@ -16,7 +16,7 @@ from supervisor_core.engine.liveness_writer import LivenessFile
 from supervisor_core.process.identity import this_machine
 from supervisor_core.run.model.liveness_record import LivenessRecord
 from supervisor_core.tf1.cluster.task import CHECK_SECS, ParameterServer
-from tests.story.leases import Chief
+from tests.story.holds import Chief
 
 FILE = ".supervisor.live/ps-0.json"
 

@@ -17,7 +17,7 @@ from supervisor_core.base.options import Options
 from supervisor_core.engine.tf_config import TaskIdentity
 from supervisor_core.tf1.cluster import wait
 from supervisor_core.tf1.cluster.task import ClusterTask
-from tests.story.leases import Chief
+from tests.story.holds import Chief
 
 v1 = tf.compat.v1
 

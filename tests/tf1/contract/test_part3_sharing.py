@@ -16,7 +16,7 @@ from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.events.telemetry import SessionRecord
 from supervisor_core.run.model.run import Run
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
-from tests.story.leases import peek
+from tests.story.holds import peek
 
 v1 = tf.compat.v1
 PROGRAM = Path(__file__).with_name("program.py")
@@ -82,9 +82,9 @@ def test_beside_a_training(
 
     assert evaluate(logdir, body) > 0
     assert training.process.poll() is None
-    lease = peek(logdir)
-    assert lease is not None
-    assert (lease.pid, lease.ended, lease.attempt) == (training.process.pid, None, 1)
+    live = peek(logdir)
+    assert live is not None
+    assert (live.pid, live.ended, live.attempt) == (training.process.pid, None, 1)
     assert Path(logdir, "graph.pbtxt").read_bytes() == graph
     assert {record.pid for record in read_telemetry(logdir) if hasattr(record, "pid")} == {training.process.pid}
     (events,) = [file for file in read_events(logdir) if tags(file) == ["precision"]]
@@ -107,9 +107,10 @@ def test_before_a_training(evaluate: Any, start_training: Any, tmp_path: Path, r
     evaluate(logdir, body)
     (training,) = begun
     assert training.process.poll() is None
-    lease = peek(logdir)
-    assert lease is not None
-    assert (lease.pid, lease.restarts, lease.ended) == (training.process.pid, {}, None)
+    live = peek(logdir)
+    assert live is not None
+    assert (live.pid, live.ended) == (training.process.pid, None)
+    assert live.history is not None and live.history.restarts == {}
     (record,) = [item for item in read_telemetry(logdir) if getattr(item, "pid", None) == training.process.pid]
     assert (record.previous_outcome, record.previous_step) == (None, None)
     assert not [item for item in read_telemetry(logdir) if type(item).__name__ == "StopRecord"]
@@ -118,13 +119,13 @@ def test_before_a_training(evaluate: Any, start_training: Any, tmp_path: Path, r
 def test_after_a_training(train: Any, evaluate: Any, logdir: str, read_telemetry: Any) -> None:
     """An evaluation after a training is no session of its run."""
     train(steps=3)
-    records, lease = read_telemetry(logdir), peek(logdir)
+    records, live = read_telemetry(logdir), peek(logdir)
     assert evaluate(logdir) == 3
-    assert (read_telemetry(logdir), peek(logdir)) == (records, lease)
+    assert (read_telemetry(logdir), peek(logdir)) == (records, live)
     train()
     after = peek(logdir)
-    assert after is not None
-    assert (after.attempt, after.restarts) == (2, {"completed": 1})
+    assert after is not None and after.history is not None
+    assert (after.attempt, after.history.restarts) == (2, {"completed": 1})
 
 
 def test_without_services(ours: Any, training: Any, build_model: Any, saved_step: Any, wait_until: Any) -> None:
@@ -139,10 +140,10 @@ def test_without_services(ours: Any, training: Any, build_model: Any, saved_step
             assert supervisor.save_checkpoint() is None
             with pytest.raises(LogdirInUseError):
                 supervisor.start_standard_services(sess)
-    lease = peek(training.logdir)
-    assert lease is not None
-    assert lease.pid == training.process.pid
-    assert lease.ended is None
+    live = peek(training.logdir)
+    assert live is not None
+    assert live.pid == training.process.pid
+    assert live.ended is None
 
 
 def test_a_training_without_a_saver_is_a_run(ours: Any, build_model: Any, logdir: str, read_telemetry: Any) -> None:

@@ -104,7 +104,7 @@ def test_the_block_on_subclasses(logdir: str) -> None:
 
 
 def test_the_block_on_evaluation(logdir: str, read_events: Any) -> None:
-    """It restores what was trained, and leaves the run as it was: files, lease and events."""
+    """It restores what was trained, and leaves the run as it was: files and events."""
     train(OURS, logdir)
 
     def found() -> dict[str, bytes]:
@@ -114,7 +114,7 @@ def test_the_block_on_evaluation(logdir: str, read_events: Any) -> None:
     before = found()
     run_block("## Evaluation on a training's logdir", logdir)
     assert found() == before
-    assert ".supervisor.lease" in before
+    assert ".supervisor.lock" in before
     assert [len(file) for file in read_events(logdir)][1:] == [1]  # the file's version, and nothing else
 
 
