@@ -131,7 +131,7 @@ class LivenessWriter:
         self._asked, self._tried = 1, 0
         """Number of changes to write at once, and how many of them a write was tried for."""
         self._state_lock = threading.Condition()
-        self._is_started = False
+        self._is_started = self._must_start = False
         self._is_closed = False
         self._has_given_up = False
         self._has_warned = False
@@ -141,11 +141,11 @@ class LivenessWriter:
         with self._state_lock:
             if self._is_started or self._is_closed:
                 return
-            self._is_started = True
+            self._is_started, self._must_start = True, False
         try:
             self._spawn(self._beat_until_closed)
-        except RuntimeError as error:  # no thread can be started, as at interpreter exit
-            self._has_given_up = True
+        except RuntimeError as error:  # no thread can be started now, or at interpreter exit
+            self._is_started, self._must_start = False, True
             self._warn_once(error)
 
     def write(
@@ -189,6 +189,8 @@ class LivenessWriter:
         heartbeat, which is due after the interval."""
         if (history := self._state.history) is not None and costs is not None:
             history = replace(history, costs=costs)
+        if self._must_start:
+            self.start()
         is_due = self._clock.monotonic() >= self._next_write
         self._change(at_once=is_due, is_new=is_due, step=self._state.step if step is None else step, history=history)
 

@@ -4,7 +4,8 @@
 * its **death**, recorded by the next session or the restarter, or seen by the reader: last sign of life, step, stall,
   by its age on a monotonic clock;
 * the **launch** by a restarter: when all of its processes were over, and why, by the restarter's clock;
-* the **next session**, from its liveness file: outcome, step, last heartbeat, by its age, else by the next session's clock;
+* the **next session**, from its liveness file: outcome, step, last heartbeat, by its age, else by the next
+  session's clock;
 * **nothing**: it is silent, by the reader's clock.
 
 A stop record counts alone. Of the others each may know a later sign of life, or step, than the session's events, which
@@ -83,7 +84,7 @@ def end_by_death(session: Session, death: DeathRecord, recorded_at: float = math
 
 
 def end_by_next(session: Session, later: Session) -> End | None:
-    """Return the end of a session by what the next one found in its liveness file; None if that is of another session."""
+    """Return the end of a session by what the next one found in its liveness file; None if that is of another one."""
     seen_at = later.previous_seen_at
     if later.attempt != session.attempt + 1 or seen_at is None or session.started_at is None:
         return None

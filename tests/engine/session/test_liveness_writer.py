@@ -15,6 +15,7 @@ from supervisor_core.engine.liveness_writer import LivenessWriter
 from supervisor_core.engine.progress import Progress
 from supervisor_core.events.place import Place
 from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord, StopRecord
+from supervisor_core.run.watch.liveness import CHIEF
 
 SESSION = "6f1d3c0a9b7e4d21"
 FILE = ".supervisor.live/worker-1.json"
@@ -274,15 +275,24 @@ def test_what_the_killed_left_is_cleared(tmp_path: Path, heartbeats, filesystem)
 
 
 def test_no_thread_no_heartbeat_no_error(tmp_path: Path, caplog) -> None:
-    """If no thread can be started, a warning is logged, and the end does not wait."""
+    """If no thread can be started, a warning is logged, and the end does not wait. A chief, which is taken over without
+    heartbeats, tries again each second."""
+    started: list[Callable[[], None]] = []
 
     def refuse(beat: Callable[[], None]) -> None:
-        raise RuntimeError("can't start new thread")
+        started.append(beat)
+        if len(started) < 3:
+            raise RuntimeError("can't start new thread")
 
     worker = LivenessWriter(str(tmp_path), "worker:1", SESSION, interval_secs=1.0, spawn=refuse)
     worker.start()
     worker.write(StopRecord(session=SESSION, reason="completed"))
     assert "can't start new thread" in caplog.text
+    chief = LivenessWriter(str(tmp_path), CHIEF, SESSION, interval_secs=1.0, spawn=refuse)
+    chief.start()
+    for _ in range(3):
+        chief.chief_lives(1, None)
+    assert len(started) == 3
 
 
 def test_a_beacon_stops_with_its_thread(tmp_path: Path, threads) -> None:
