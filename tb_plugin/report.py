@@ -235,22 +235,20 @@ def newest(rows: list[Any], most_bytes: int, since: str | None = None) -> list[A
 def _curves(moment: _Moment, tags: list[Values], most_bytes: int) -> tuple[dict[str, str], int]:
     """Return each tag's curve, and how many columns it was thinned to. Where even the coarsest do not all fit, the last
     tags have none."""
+
+    def size(pixels: int) -> int:
+        points = (min(tag["points"], PLAIN_POINTS_PER_PIXEL * pixels) for tag in tags)
+        return sum(_CURVE_BYTES + _POINT_BYTES * count for count in points)
+
+    pixels = next((each for each in PIXELS if size(each) <= most_bytes), PIXELS[-1])
     curves: dict[str, str] = {}
-    for pixels in PIXELS:
-        is_last = pixels == PIXELS[-1]
-        most = PLAIN_POINTS_PER_PIXEL * pixels
-        if not is_last and sum(_CURVE_BYTES + _POINT_BYTES * min(tag["points"], most) for tag in tags) > most_bytes:
-            continue
-        curves, left = {}, most_bytes
-        for tag in tags:
-            curve = _base64(moment.ask("scalars", tag=tag["tag"], pixels=pixels))
-            left -= len(curve) + len(_json(tag)) + len(_json(tag["tag"])) + _PUNCTUATION_BYTES
-            if left < 0:
-                break
-            curves[tag["tag"]] = curve
-        if len(curves) == len(tags) or is_last:
-            return curves, pixels
-    raise AssertionError("the last of PIXELS ends the loop")
+    for tag in tags:
+        curve = _base64(moment.ask("scalars", tag=tag["tag"], pixels=pixels))
+        most_bytes -= len(curve) + len(_json(tag)) + len(_json(tag["tag"])) + _PUNCTUATION_BYTES
+        if most_bytes < 0:
+            break
+        curves[tag["tag"]] = curve
+    return curves, pixels
 
 
 def _tab_script(directory: Path) -> str:

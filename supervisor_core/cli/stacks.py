@@ -29,8 +29,7 @@ from supervisor_core.process.progress_page import PageReading, page_of_session, 
 from supervisor_core.process.stacks import MAIN_THREAD, Stacks, in_order, user_line
 from supervisor_core.process.stacks_file import read_stacks, stacks_path
 from supervisor_core.restarter.hang import pages_here
-from supervisor_core.run.judge.cluster import name_of_chief
-from supervisor_core.run.judge.culprit import Rank, RankGroup, Unresponsive, Verdict, verdict_of
+from supervisor_core.run.judge.culprit import Rank, RankGroup, Unresponsive, Verdict, name_of_chief, verdict_of
 from supervisor_core.run.model.words import duration, named
 from supervisor_core.run.watch.liveness import (
     LIVENESS_DIRECTORY,

@@ -35,7 +35,7 @@ from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.telemetry import WorkerState
 from supervisor_core.process.stacks import MAIN_THREAD, user_line
 from supervisor_core.run.fold.goodput import COMPLETED
-from supervisor_core.run.judge.cluster import place_text
+from supervisor_core.run.judge.culprit import place_text
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.program_launch import ProgramLaunch

@@ -43,8 +43,7 @@ from supervisor_core.events.telemetry import (
 )
 from supervisor_core.run.fold.advice import FAILURES, Costs
 from supervisor_core.run.fold.recomputed import checked
-from supervisor_core.run.judge.cluster import name_of_chief, ranks_of, shared_timeout
-from supervisor_core.run.judge.culprit import Rank, Verdict, verdict_of
+from supervisor_core.run.judge.culprit import Rank, Verdict, name_of_chief, ranks_of, shared_timeout, verdict_of
 from supervisor_core.run.model.run import PRODUCTIVE
 from supervisor_core.run.model.words import next_sentence, pause_text
 from supervisor_core.run.status import RunStatus, ServedState

@@ -60,9 +60,9 @@ def lanes(shown: Any) -> list[str]:
     return [name for name in names if re.search(r"worker|ps:|others", name)]
 
 
-def test_says_first_which_process_is_the_trouble(tab: Callable[..., Any], board: Any) -> None:
+def test_says_first_which_process_is_the_trouble(shown: Any, board: Any) -> None:
     """In the list, in the first sentence, beside its lane, in the first line of the table, and for screen readers."""
-    shown = tab().open(board, filter="small|done")
+    shown.open(board, filter="small|done")
     assert len(shown.rows()) == 2
     lost = "1 of 5 workers is lost or failed: worker:1 on worker-1 is lost."
     assert lost in shown.find(".body .row:not([hidden])", has_text="small").locator(".finding").inner_text()
@@ -78,9 +78,9 @@ def test_says_first_which_process_is_the_trouble(tab: Callable[..., Any], board:
     assert "5 workers of which 2 in trouble: worker:1 lost" in label
 
 
-def test_hover_describes_workers_and_recoveries(tab: Callable[..., Any], board: Any) -> None:
+def test_hover_describes_workers_and_recoveries(shown: Any, board: Any) -> None:
     """State, since when, last seen, step, for what it waited, where it runs; of a restart its error, losses, cost."""
-    found = hovers(tab().open(board, run="small"))
+    found = hovers(shown.open(board, run="small"))
     assert {title for title in found if "worker:1" in title} == {
         "… worker:1: waiting", "▶ worker:1: running", "? worker:1: lost",
     }  # fmt: skip
@@ -92,9 +92,9 @@ def test_hover_describes_workers_and_recoveries(tab: Callable[..., Any], board: 
     assert "nothing lost" in found["↻ Restart 1"]
 
 
-def test_a_hundred_workers_do_not_drown_the_page(tab: Callable[..., Any], board: Any) -> None:
+def test_a_hundred_workers_do_not_drown_the_page(shown: Any, board: Any) -> None:
     """Those with trouble have a lane, the rest share one, until all are asked for; the address keeps that."""
-    shown = tab().open(board, run="hundred")
+    shown.open(board, run="hundred")
     few = lanes(shown)
     assert few[:4] == ["✕ worker:63", "? worker:88", "worker:7", "worker:41"]
     assert len(few) == 9 and few[-1] == "92 others"
@@ -111,23 +111,19 @@ def test_a_hundred_workers_do_not_drown_the_page(tab: Callable[..., Any], board:
     assert len(lanes(shown)) == 9
 
 
-def test_a_cluster_that_is_done_is_not_in_trouble(tab: Callable[..., Any], board: Any) -> None:
-    """The workers' restarts are shown, and none is called in trouble."""
-    shown = tab().open(board, run="done")
+def test_a_cluster_that_is_done_is_not_in_trouble(shown: Any, board: Any) -> None:
+    """The workers' restarts are shown, and none is called in trouble. A curve goes back where its session did, and what
+    was abandoned there is drawn dashed."""
+    shown.open(board, run="done")
     words = shown.find(".sentences").inner_text()
     assert "5 workers: 5 stopped" in words and "in trouble" not in words
     assert re.search(r"1 restart, 2 more within a session, cost \d+ min .* 190 steps recomputed", words)
-
-
-def test_steps_that_a_session_did_again_itself_are_dashed(tab: Callable[..., Any], board: Any) -> None:
-    """A curve goes back where its session did, and what was abandoned there is drawn dashed."""
-    shown = tab().open(board, run="done")
     shown.find(".chart .muted", has_text="dashed: recomputed").first.wait_for()
 
 
-def test_workers_and_recoveries_can_be_had_as_csv(tab: Callable[..., Any], board: Any) -> None:
+def test_workers_and_recoveries_can_be_had_as_csv(shown: Any, board: Any) -> None:
     """Raw, in tables of their own."""
-    shown = tab().open(board, run="small")
+    shown.open(board, run="small")
     texts = {}
     for name in ("restarts within a session", "workers"):
         with shown.page.expect_download() as waiting:

@@ -281,7 +281,7 @@ def test_is_accessible(tab: Callable[..., Any], board: Any) -> None:
         shown.page.keyboard.press("Tab")
         reached.add(shown.inside().evaluate("document.activeElement.ariaLabel || document.activeElement.textContent"))
     names = {f"{what} {run}" for what in ("Baseline", "Compare without") for run in RUNS}
-    assert reached >= {*names, "Step", "Copy link", "Download loss as SVG", "Tag whose values are listed"}
+    assert reached >= {*names, "Step", "Copy link", "Download loss as PNG", "Tag whose values are listed"}
 
 
 def test_without_runs_it_says_what_to_do(tab: Callable[..., Any], board: Any) -> None:

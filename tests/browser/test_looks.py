@@ -26,38 +26,29 @@ def board(tensorboard: Callable[..., Any], tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_in_the_list(tab: Callable[..., Any], board: Any, scheme: str) -> None:
-    """Every part of the list has a name, a role and enough contrast."""
+def test_axe_finds_nothing(tab: Callable[..., Any], board: Any, scheme: str) -> None:
+    """Every part of the list has a name, a role and enough contrast; so has a run's page, with its tags and a stall's
+    stacks open, and one with a lane for each of a hundred workers."""
     shown = tab(color_scheme=scheme).open(board)
     assert len(shown.rows()) == 4
     assert shown.violations() == []
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_in_a_run(tab: Callable[..., Any], board: Any, scheme: str) -> None:
-    """Nor in a run's page, with its tags and a stall's stacks open."""
-    shown = tab(color_scheme=scheme).open(board, run="stormy").whole()
+    shown.open(board, run="stormy").whole()
     shown.find(".stalls summary").first.click()
     shown.find(".tags summary").click()
     shown.find(".tag-list input").first.wait_for()
     assert shown.violations() == []
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_in_a_cluster(tab: Callable[..., Any], board: Any, scheme: str) -> None:
-    """Nor where there is a lane for each of a hundred workers."""
-    shown = tab(color_scheme=scheme).open(board, run="cluster", workers="all").whole()
+    shown.open(board, run="cluster", workers="all").whole()
     assert shown.violations() == []
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
-@pytest.mark.parametrize("run", [None, "stormy", "cluster"])
-def test_nothing_sticks_out_of_the_window(tab: Callable[..., Any], board: Any, width: int, run: str | None) -> None:
+def test_nothing_sticks_out_of_the_window(tab: Callable[..., Any], board: Any, width: int) -> None:
     """From a telephone's width on: only tables scroll sideways, in boxes of their own."""
-    shown = tab(viewport={"width": width, "height": 740}).open(board, **({"run": run} if run else {}))
-    if run:
-        shown.whole()
+    shown = tab(viewport={"width": width, "height": 740}).open(board)
     assert shown.beyond() == []
+    for run in ("stormy", "cluster"):
+        shown.open(board, run=run).whole()
+        assert shown.beyond() == []
 
 
 def test_whatever_is_clicked_is_large_enough(tab: Callable[..., Any], board: Any) -> None:
@@ -76,9 +67,9 @@ def test_whatever_is_clicked_is_large_enough(tab: Callable[..., Any], board: Any
     assert shown.inside().evaluate(small) == []
 
 
-def test_the_drawing_is_described_in_words(tab: Callable[..., Any], board: Any) -> None:
+def test_the_drawing_is_described_in_words(shown: Any, board: Any) -> None:
     """Whoever cannot see the canvas hears what is on it, and where the details are."""
-    shown = tab().open(board, run="stormy").whole()
+    shown.open(board, run="stormy").whole()
     label = shown.find(".timeline-canvas").get_attribute("aria-label")
     assert "4 sessions, 3 restarts with 6 min" in label and "of which 2 failed" in label and "tables below" in label
     assert "loss: 4" in shown.find(".chart-area").first.get_attribute("aria-label")

@@ -88,16 +88,6 @@ def seen(shown: Any, view: str) -> dict[str, Any]:
     return {**found, "address": sorted(parse_qsl(found["address"].lstrip("#")))}
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_view_survives_a_reload(tab: Callable[..., Any], board: Any, view: str) -> None:
-    """The same address and the same things on the page, and nothing that the address had is gone."""
-    shown = tab()
-    before = opened(shown, board, view)
-    assert before["address"] == sorted(VIEWS[view][0])
-    shown.page.reload()
-    assert seen(shown, view) == before
-
-
 def test_back_and_forward_lead_through_the_views(tab: Callable[..., Any], board: Any) -> None:
     """Each as it was left, however it was come to."""
     shown = tab()
@@ -115,26 +105,15 @@ def test_back_and_forward_lead_through_the_views(tab: Callable[..., Any], board:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_what_one_tab_does_changes_no_other(tab: Callable[..., Any], board: Any, view: str) -> None:
-    """Two tabs of one browser, each with runs, columns and a stretch of its own."""
-    shown = tab()
-    before = opened(shown, board, view)
-    other = shown.context.new_page()
-    for theirs in VIEWS:
-        other.goto("about:blank")
-        other.goto(board.address(hosted=False) + urlencode([*VIEWS[theirs][0], ("with", "0~other")]))
-        other.locator(VIEWS[theirs][1].replace("2 runs", "3 runs")).first.wait_for()
-    assert seen(shown, view) == before
-    shown.page.reload()
-    assert seen(shown, view) == before
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_slow_line_shows_the_same_later(tab: Callable[..., Any], board: Any, view: str) -> None:
-    """Without a word that TensorBoard is gone, and with the few requests that a fast line takes."""
+def test_a_reload_and_a_slow_line_show_the_same(tab: Callable[..., Any], board: Any, view: str) -> None:
+    """A reload shows the same view, with the same address; so does a slow line, without a word that TensorBoard is
+    gone, and with the few requests that a fast line takes."""
     shown = tab()
     asked: list[str] = []
     before = opened(shown, board, view)
+    assert before["address"] == sorted(VIEWS[view][0])
+    shown.page.reload()
+    assert seen(shown, view) == before
     shown.page.on("request", lambda request: asked.append(request.url))
     shown.page.add_init_script(BANNERS)
     shown.context.new_cdp_session(shown.page).send("Network.emulateNetworkConditions", SLOW)

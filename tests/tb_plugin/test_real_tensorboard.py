@@ -34,7 +34,6 @@ PATIENCE_SECS = 120.0
 NOTHING_SPECIAL = ""
 WITHOUT_TENSORFLOW = "import sys; sys.modules['tensorflow'] = None"
 DIRECTORY_NAMES = tuple(name for name in HOSTILE_NAMES if "/" not in name and len(name.encode()) < 256)
-SHARED = Path(__file__).parents[3] / "shared" / "logdirs"
 
 _URL = re.compile(r"TensorBoard \S+ at (http://\S+)")
 
@@ -227,13 +226,13 @@ def test_a_restart_is_listed_and_drawn(board: Board) -> None:
     assert columns[1].tolist() == [*range(1, 131), *range(101, 201)]
 
 
-@pytest.mark.parametrize("name", DIRECTORY_NAMES)
-def test_hostile_names_are_found(board: Board, name: str) -> None:
+def test_hostile_names_are_found(board: Board) -> None:
     """A run of any name, and a tag of any name, goes through TensorBoard there and back."""
     board.runs(2 + len(DIRECTORY_NAMES))
-    (tag,) = board.json("tags", run=name)["tags"]
-    assert tag["tag"] == f"tag of {name[:100]}"
-    assert board.answer("scalars", run=name, tag=tag["tag"])[0] == 200
+    for name in DIRECTORY_NAMES:
+        (tag,) = board.json("tags", run=name)["tags"]
+        assert tag["tag"] == f"tag of {name[:100]}"
+        assert board.answer("scalars", run=name, tag=tag["tag"])[0] == 200
 
 
 def test_refusals_go_through_tensorboard(board: Board) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from supervisor_core.base.log import command_line
 from supervisor_core.run.judge.finding import KINDS, Finding
+from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.program_launch import final_launch
 from supervisor_core.run.model.run import LIVE, Run, Session
@@ -96,19 +97,34 @@ class Subject:
 
 def found(
     kind: str,
-    text: str,
+    words: Mapping[str, object] | str,
     *,
     since: float | None = None,
     cost: str | None = None,
     action: str | None = None,
     command: str | None = None,
-    evidence: Mapping[str, str | float] | None = None,
     is_old: bool = False,
+    of: Session | None = None,
+    **evidence: object,
 ) -> Finding:
-    """Return a finding with the severity of its kind; of what is old it is only an info. A text that ends with what a
-    program wrote gets its full stop, and one that is too long is cut."""
+    """Return a finding with the severity of its kind. A text that is too long is cut.
+
+    Args:
+        kind: its kind, or ``KIND/CASE`` of `WORDINGS`.
+        words: what the wording has in braces; or the whole text.
+        since: when it began.
+        cost: see `Finding.cost`.
+        action: a sentence.
+        command: instead of an action.
+        is_old: whether it is only an info by now.
+        of: the session that it is about, for the evidence.
+        evidence: more of it; what is None is left out.
+    """
+    text = words if isinstance(words, str) else say(kind, **words)
     if len(text) > MOST_CHARACTERS:
         text = f"{text[:MOST_CHARACTERS]} ..."
+    where = {} if of is None else {"host": of.host, "pid": of.pid, "session": of.id}
+    kind = kind.partition("/")[0]
     return Finding(
         kind=kind,
         severity="info" if is_old else KINDS[kind].severity,
@@ -117,7 +133,7 @@ def found(
         cost=cost,
         action=action if command is None else command,
         is_command=command is not None,
-        evidence=evidence or {},
+        evidence={name: value for name, value in {**where, **evidence}.items() if isinstance(value, (str, int, float))},
     )
 
 
@@ -130,12 +146,6 @@ def process(session: Session) -> str:
     """
     who = "The process" if session.pid is None else f"Process {session.pid}"
     return who if session.host is None else f"{who} on {session.host}"
-
-
-def facts(session: Session | None, **given: object) -> Mapping[str, str | float]:
-    """Return evidence: where a session runs, and more. What is None is left out."""
-    where = {} if session is None else {"host": session.host, "pid": session.pid, "session": session.id}
-    return {name: value for name, value in {**where, **given}.items() if isinstance(value, (str, int, float))}
 
 
 def _are(steps: int) -> str:

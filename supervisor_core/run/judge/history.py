@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import groupby, zip_longest
 from typing import Literal, NamedTuple, get_args
 
 from supervisor_core.run.fold.goodput import GIVEN_UP_SECS
@@ -177,21 +178,16 @@ def _stalls(run: Run) -> Iterator[Finding]:
 
 def _failed_saves(run: Run) -> Iterator[Finding]:
     hosts = {session.id: session.host for session in run.sessions}
-    end = None if run.state in LIVE else run.last_event_at
-    rows: list[tuple[float, float | None, bool, str | None, str | None, int]] = []
-    is_failing = False
-    for saved in run.checkpoints:
-        if saved.at is None:
-            continue
-        if not saved.ok and is_failing:
-            rows[-1] = (*rows[-1][:-1], rows[-1][-1] + 1)
-        elif not saved.ok:
-            rows.append((saved.at, end, False, hosts.get(saved.session or ""), in_a_line(saved.error or "") or None, 1))
-        elif is_failing:
-            rows[-1] = (rows[-1][0], saved.at, True, *rows[-1][3:])
-        is_failing = not saved.ok
-    for since, until, is_resolved, host, why, count in rows:
-        yield _past("saves_failing", since, until, host, why, is_resolved=is_resolved, count=count)
+    saves = [saved for saved in run.checkpoints if saved.at is not None]
+    rows = [list(row) for _, row in groupby(saves, key=lambda saved: saved.ok)]
+    for failed, good in zip_longest(rows, rows[1:]):
+        first = failed[0]
+        if not first.ok:
+            until = good[0].at if good else None if run.state in LIVE else run.last_event_at
+            host, why = hosts.get(first.session or ""), in_a_line(first.error or "") or None
+            yield _past(
+                "saves_failing", first.at or 0.0, until, host, why, is_resolved=good is not None, count=len(failed)
+            )
 
 
 def _silences(run: Run) -> Iterator[Finding]:

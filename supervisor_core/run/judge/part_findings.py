@@ -9,10 +9,9 @@ from supervisor_core.base.log import command_line
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.process.stacks import location
 from supervisor_core.run.fold.notices import notice_text
-from supervisor_core.run.judge.cluster import name_of_chief
+from supervisor_core.run.judge.culprit import Paced, Straggler, name_of_chief, straggler
 from supervisor_core.run.judge.finding import SEVERITIES, Finding
-from supervisor_core.run.judge.finding_subject import Subject, facts, found
-from supervisor_core.run.judge.stragglers import Paced, Straggler, straggler
+from supervisor_core.run.judge.finding_subject import Subject, found
 from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.run import Session, WorkerHistory
@@ -39,18 +38,18 @@ def reading(about: Subject) -> Iterator[Finding]:
         if about.is_alive:
             yield found(
                 "unreachable",
-                say("unreachable", why=sentence(watched.problem or "why is not known")),
+                {"why": sentence(watched.problem or "why is not known")},
                 since=about.run.last_event_at,
                 command=command_line("ls", "-ld", "--", watched.directory),
-                evidence={"path": watched.directory},
+                path=watched.directory,
             )
         return
     if watched.problem is not None:
         yield found(
             "read_error",
-            say("read_error", why=sentence(watched.problem)),
-            evidence={"error": in_a_line(watched.problem)},
+            {"why": sentence(watched.problem)},
             command=about.command("verify"),
+            error=in_a_line(watched.problem),
         )
 
 
@@ -62,9 +61,10 @@ def clock(about: Subject) -> Iterator[Finding]:
     difference = f"{duration(round(abs(ahead) / 60) * 60.0)} {'ahead of' if ahead > 0 else 'behind'}"
     yield found(
         "clock_skew",
-        say("clock_skew", host=last.host or "its machine", difference=difference),
+        {"host": last.host or "its machine", "difference": difference},
         action="Compare the clocks of both machines (timedatectl), and let NTP set them.",
-        evidence=facts(last, skew_secs=ahead),
+        of=last,
+        skew_secs=ahead,
     )
 
 
@@ -72,12 +72,7 @@ def copy(about: Subject) -> Iterator[Finding]:
     """Yield what the run's directory is a copy of: nothing else is to be said of it."""
     original = about.watched.copy_of
     if original is not None:
-        yield found(
-            "copy",
-            say("copy", original=original),
-            since=about.run.last_event_at,
-            evidence={"path": original},
-        )
+        yield found("copy", {"original": original}, since=about.run.last_event_at, path=original)
 
 
 def saves(about: Subject) -> Iterator[Finding]:
@@ -93,18 +88,15 @@ def saves(about: Subject) -> Iterator[Finding]:
             else f"The last good one is {last_part(good.moved_to or good.path or '')}"
         )
         of = "" if good is None or good.step is None else f", of step {good.step:,}"
+        how, why = "damaged" if newest.damage is not None else "in doubt", newest.damage or newest.doubt or ""
         yield found(
             "checkpoint_damaged",
-            say(
-                "checkpoint_damaged",
-                how="damaged" if newest.damage is not None else "in doubt",
-                why=sentence(newest.damage or newest.doubt or ""),
-                which=f"{which}{of}",
-            ),
+            {"how": how, "why": sentence(why), "which": f"{which}{of}"},
             is_old=about.is_old(newest.at) and not about.is_alive,
             since=newest.at,
-            evidence=facts(None, step=newest.step, path=newest.path),
             command=about.command("verify"),
+            step=newest.step,
+            path=newest.path,
         )
     if last is None or not last.is_open:
         return
@@ -118,24 +110,17 @@ def saves(about: Subject) -> Iterator[Finding]:
     age, patience = about.now - at, limits.checkpoint_intervals * interval
     failed = _failed_in_a_row(about, last)
     since_failed = failed[-1].at if failed and not failing else None
+    words: dict[str, str]
     if since_failed is not None and about.now - since_failed > limits.hold_secs:
-        yield found(
-            "checkpoint_overdue",
-            say("checkpoint_overdue/failed", why=sentence(failed[0].error or "why is not known")),
-            since=since_failed,
-            cost=about.unsaved(),
-            evidence=facts(last, step=None if newest is None else newest.step),
-            command=about.inspect(),
-        )
+        case, since = "checkpoint_overdue/failed", since_failed
+        words = {"why": sentence(failed[0].error or "why is not known")}
     elif age > patience and about.now - started > patience + limits.start_grace_secs and not failing:
-        yield found(
-            "checkpoint_overdue",
-            say("checkpoint_overdue", intervals=f"{limits.checkpoint_intervals:g}", interval=duration(interval)),
-            since=at + interval,
-            cost=about.unsaved(),
-            evidence=facts(last, step=None if newest is None else newest.step),
-            command=about.inspect(),
-        )
+        case, since = "checkpoint_overdue", at + interval
+        words = {"intervals": f"{limits.checkpoint_intervals:g}", "interval": duration(interval)}
+    else:
+        return
+    step = None if newest is None else newest.step
+    yield found(case, words, since=since, cost=about.unsaved(), command=about.inspect(), of=last, step=step)
 
 
 def _back(about: Subject, last: Session, error: str | None) -> str | None:
@@ -164,11 +149,13 @@ def _saves_failing(about: Subject, last: Session) -> Finding:
     in_a_row = say("saves_failing/cost", count=f"{last.save_failures_in_a_row:,}")
     return found(
         "saves_failing",
-        say("saves_failing", why=sentence(why)),
+        {"why": sentence(why)},
         since=failed[-1].at if failed else None,
         cost=" ".join(filter(None, (in_a_row, about.unsaved()))),
         command=_back(about, last, error) or about.disk_space(),
-        evidence=facts(last, error=error and in_a_line(error), step=about.run.step),
+        of=last,
+        error=error and in_a_line(error),
+        step=about.run.step,
     )
 
 
@@ -178,7 +165,6 @@ def loss(about: Subject) -> Iterator[Finding]:
     if run.loss_finite is not False:
         return
     since, good = run.loss_nonfinite_since, run.last_good
-    text = say("loss_not_finite", since="" if since is None else f" since step {since:,}")
     if good is None:
         action = "Stop the training: there is no checkpoint from before." if about.is_alive else None
     else:
@@ -188,12 +174,14 @@ def loss(about: Subject) -> Iterator[Finding]:
         action = f"{copy}; then stop the training." if about.is_alive else f"To train on, go back to {which}."
     yield found(
         "loss_not_finite",
-        text,
+        {"since": "" if since is None else f" since step {since:,}"},
         since=run.loss_nonfinite_at,
         is_old=not about.is_alive,
         cost="Its further steps are most likely useless." if about.is_alive else None,
         action=action,
-        evidence=facts(about.last, step=since, path=None if good is None else good.path),
+        of=about.last,
+        step=since,
+        path=None if good is None else good.path,
     )
 
 
@@ -205,18 +193,21 @@ def events(about: Subject) -> Iterator[Finding]:
     if last.events_error is not None:
         yield found(
             "events_failing",
-            say("events_failing", why=sentence(last.events_error)),
+            {"why": sentence(last.events_error)},
             command=_back(about, last, last.events_error) or about.disk_space(),
-            evidence=facts(last, error=in_a_line(last.events_error)),
+            of=last,
+            error=in_a_line(last.events_error),
         )
     newest = about.newest_checkpoint()
     needed = None if newest is None or last.save_failures_in_a_row >= about.thresholds.save_failures else newest.bytes
     if watched.free_bytes is not None and needed and watched.free_bytes < SAVES_TO_FIT * needed:
         yield found(
             "disk_low",
-            say("disk_low", saves=SAVES_TO_FIT),
+            {"saves": SAVES_TO_FIT},
             command=about.disk_space(),
-            evidence=facts(last, free_bytes=watched.free_bytes, checkpoint_bytes=needed),
+            of=last,
+            free_bytes=watched.free_bytes,
+            checkpoint_bytes=needed,
         )
 
 
@@ -230,11 +221,13 @@ def speed(about: Subject) -> Iterator[Finding]:
         return
     yield found(
         "slow",
-        say("slow", recent=rate(slow.recent), usual=rate(slow.usual)),
+        {"recent": rate(slow.recent), "usual": rate(slow.usual)},
         since=slow.since,
         action="Compare the durations of steps with earlier ones: if they have grown, look at the machine, else at the "
         "input.",
-        evidence=facts(last, steps_per_sec=slow.recent, usual_steps_per_sec=slow.usual),
+        of=last,
+        steps_per_sec=slow.recent,
+        usual_steps_per_sec=slow.usual,
     )
 
 
@@ -246,13 +239,8 @@ def cluster(about: Subject) -> Iterator[Finding]:
     here = [worker for worker in run.workers if worker.session == last.id]
     lost = [worker for worker in here if worker.state in ("lost", "failed")]
     if lost:
-        yield found(
-            "worker_lost",
-            say("worker_lost", number=_named(lost, len(here)), which=_each(lost)),
-            since=min((_since(worker) for worker in lost), default=None),
-            action=_ALL_RANKS if lost[0].name.startswith("rank:") else _ONE_TASK,
-            evidence=facts(None, workers=len(lost), worker=lost[0].name, host=lost[0].host),
-        )
+        action = _ALL_RANKS if lost[0].name.startswith("rank:") else _ONE_TASK
+        yield _of_workers("worker_lost", lost, len(here), action=action)
     if run.state != "running" or last.phase in ("starting", "restoring"):
         return
     stuck = [
@@ -261,16 +249,10 @@ def cluster(about: Subject) -> Iterator[Finding]:
         if worker.state in ("waiting", "stalled") and about.now - _since(worker) > about.thresholds.worker_wait_secs
     ]
     if stuck:
-        yield found(
-            "worker_stuck",
-            say("worker_stuck", number=_named(stuck, len(here)), which=_each(stuck)),
-            since=min(map(_since, stuck)),
-            evidence=facts(None, workers=len(stuck), worker=stuck[0].name, host=stuck[0].host),
-            command=about.inspect(),
-        )
+        yield _of_workers("worker_stuck", stuck, len(here), command=about.inspect())
     slow = straggler(_paced(last, here))
     if slow is not None:
-        yield _straggles(slow, about)
+        yield _straggles(slow)
 
 
 def _paced(chief: Session, others: list[WorkerHistory]) -> list[Paced]:
@@ -282,33 +264,38 @@ def _paced(chief: Session, others: list[WorkerHistory]) -> list[Paced]:
     return [Paced(name=who, host=host, pace=pace) for who, host, pace in known if pace is not None]
 
 
-def _straggles(slow: Straggler, about: Subject) -> Finding:
+def _straggles(slow: Straggler) -> Finding:
     name, host = named([slow.paced.name]), slow.paced.host
-    where = "" if host is None else f" on {host}"
-    who = f"{name[0].upper()}{name[1:]}{where}"
+    words = {"who": f"{name[0].upper()}{name[1:]}{'' if host is None else f' on {host}'}"}
     step_secs = slow.paced.pace.step_secs
-    share = (slow.secs - slow.usual_secs) / step_secs
+    case, cost = "straggler", None
     if slow.is_waited_for:
-        text = say("straggler/waited_for", who=who)
+        case, share = "straggler/waited_for", (slow.secs - slow.usual_secs) / step_secs
         cost = f"About {share:.0%} of each step of {duration(step_secs)}."
     else:
-        text = say("straggler", who=who, own=duration(slow.secs), usual=duration(slow.usual_secs))
-        cost = None
+        words.update(own=duration(slow.secs), usual=duration(slow.usual_secs))
+    action = "Compare that machine with the others: its load, clock speed, disks and network."
+    return found(case, words, cost=cost, action=action, worker=slow.paced.name, host=host)
+
+
+def _of_workers(
+    kind: str, sick: list[WorkerHistory], of: int, action: str | None = None, command: str | None = None
+) -> Finding:
+    """Return a finding about some of this number of workers."""
+    words = {
+        "number": f"{len(sick):,} of {counted(of, 'worker')} {'is' if len(sick) == 1 else 'are'}",
+        "which": "; ".join(map(_of_worker, sick[:SHOWN_NAMES])),
+    }
     return found(
-        "straggler",
-        text,
-        cost=cost,
-        action="Compare that machine with the others: its load, clock speed, disks and network.",
-        evidence=facts(None, worker=slow.paced.name, host=host),
+        kind,
+        words,
+        since=min(map(_since, sick)),
+        action=action,
+        command=command,
+        workers=len(sick),
+        worker=sick[0].name,
+        host=sick[0].host,
     )
-
-
-def _named(sick: list[WorkerHistory], of: int) -> str:
-    return f"{len(sick):,} of {counted(of, 'worker')} {'is' if len(sick) == 1 else 'are'}"
-
-
-def _each(sick: list[WorkerHistory]) -> str:
-    return "; ".join(map(_of_worker, sick[:SHOWN_NAMES]))
 
 
 def _of_worker(worker: WorkerHistory) -> str:
@@ -342,7 +329,10 @@ def notices(about: Subject) -> Iterator[Finding]:
             since=newest.since,
             cost=next_sentence("; ".join(more)).strip() if more else None,
             command=about.inspect(),
-            evidence=facts(next(of, None), step=newest.step, worker=newest.worker, count=newest.count),
+            of=next(of, None),
+            step=newest.step,
+            worker=newest.worker,
+            count=newest.count,
         )
         yield replace(finding, severity=severity)
 
@@ -361,13 +351,14 @@ def threads(about: Subject) -> Iterator[Finding]:
         and not (thread.name == "checkpoint" and saves_fail)
     ]
     if down:
-        named = ", ".join(thread.name for thread in down[:SHOWN_NAMES])
+        which = ", ".join(thread.name for thread in down[:SHOWN_NAMES])
         error = next((thread.last_error for thread in down if thread.last_error), None)
+        text = say("thread_down", threads=counted(len(down), "service thread"), which=which)
         yield found(
             "thread_down",
-            say("thread_down", threads=counted(len(down), "service thread"), which=named)
-            + ("" if error is None else f" {sentence(error)}"),
+            text + ("" if error is None else f" {sentence(error)}"),
             since=min((span.since for thread in down for span in thread.spans[-1:]), default=None),
-            evidence=facts(None, thread=down[0].name, error=error and in_a_line(error)),
             command=about.inspect(),
+            thread=down[0].name,
+            error=error and in_a_line(error),
         )

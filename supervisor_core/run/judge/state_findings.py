@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from supervisor_core.process.stacks import BLOCKED, MAIN_THREAD, Activity, location, whereabouts
 from supervisor_core.run.judge.finding import Finding
-from supervisor_core.run.judge.finding_subject import Subject, facts, found, process
+from supervisor_core.run.judge.finding_subject import Subject, found, process
 from supervisor_core.run.judge.wordings import BEFORE, say
 from supervisor_core.run.model.program_launch import ProgramLaunch, final_launch, launch_end, launch_text
 from supervisor_core.run.model.run import Outcome, Restart, Run, Session, Stall
@@ -61,9 +62,11 @@ def _stalled(about: Subject) -> Iterator[Finding]:
         f"{text}.{next_sentence(about.run.verdict)}",
         since=stall.since if stall is not None else (last.last_progress_at if last else None),
         cost=about.unsaved(),
-        evidence=facts(last, step=about.run.step, **({"phase": phase} if stall is None else _place(stall))),
         # Without a progress page, `stacks` finds no process in a logdir; what the restarter has seen is in the records.
         command=about.inspect() if last is not None and last.inferred else about.command("stacks"),
+        of=last,
+        step=about.run.step,
+        **({"phase": phase} if stall is None else _place(stall)),
     )
 
 
@@ -96,7 +99,9 @@ def _lost(about: Subject) -> Iterator[Finding]:
         since=last.ended_at,
         cost=about.unsaved(),
         action=f"{action[0].upper()}{action[1:]}.",
-        evidence=facts(last, step=run.step, **({} if hang is None else _place(hang))),
+        of=last,
+        step=run.step,
+        **({} if hang is None else _place(hang)),
     )
 
 
@@ -114,7 +119,7 @@ def how_hung(stall: Stall, before: str = ": ") -> str:
     return why if where is None else f"{why}{', ' if why else before}{where}"
 
 
-def _place(stall: Stall) -> dict[str, object]:
+def _place(stall: Stall) -> dict[str, Any]:
     """Return where a session hung, as evidence."""
     return {
         "phase": stall.phase,
@@ -141,7 +146,9 @@ def _failed(about: Subject) -> Iterator[Finding]:
         since=since,
         cost=about.unsaved(),
         action=f"Read the error in the trainer's log, repair its cause, and {about.resume()}.",
-        evidence=facts(last, step=run.step, error=in_a_line(error)),
+        of=last,
+        step=run.step,
+        error=in_a_line(error),
     )
 
 
@@ -153,13 +160,8 @@ def _silent(about: Subject) -> Iterator[Finding]:
         return
     silent = about.now - run.last_event_at
     if timeout_secs < silent < about.thresholds.silent_secs:
-        yield found(
-            "silent",
-            say("silent", usual=duration(timeout_secs)),
-            since=run.last_event_at,
-            action="Check whether the training's process exists.",
-            evidence=facts(None, step=run.step),
-        )
+        words, action = {"usual": duration(timeout_secs)}, "Check whether the training's process exists."
+        yield found("silent", words, since=run.last_event_at, action=action, step=run.step)
 
 
 def restarts(about: Subject) -> Iterator[Finding]:
@@ -174,38 +176,32 @@ def restarts(about: Subject) -> Iterator[Finding]:
     if len(times) >= limits.restarts:
         yield found(
             "restart_loop",
-            say(
-                "restart_loop",
-                count=len(times),
-                window=duration(limits.restart_window_secs),
-                last=_last(run, why),
-            ),
+            {"count": len(times), "window": duration(limits.restart_window_secs), "last": _last(run, why)},
             since=times[0],
             cost=_again(run),
-            evidence=facts(about.last, restarts=len(times), step=run.step),
             command=about.inspect(),
+            of=about.last,
+            restarts=len(times),
+            step=run.step,
         )
     elif run.restarts and about.is_alive:
-        newest = run.restarts[-1]
-        text = say("restarted", which=_which(run), why=why or "why is not known.")
-        yield found("restarted", text, since=newest.at, cost=_again(run))
+        which = "Restarted" if len(run.restarts) == 1 else f"Restart {len(run.restarts):,}"
+        words = {"which": which, "why": why or "why is not known."}
+        yield found("restarted", words, since=run.restarts[-1].at, cost=_again(run))
     not_starting = list(_not_starting(about, why))
     yield from not_starting
-    if run.state == "unknown" and not not_starting and (due := _next_launch(run)) is not None:
-        yield due
+    if run.state == "unknown" and not not_starting:
+        yield from _next_launch(about)
     lost = [item for item in run.recoveries if about.now - item.at <= limits.recovery_window_secs]
     if len(lost) >= limits.recoveries and about.is_alive:
+        window, error = duration(limits.recovery_window_secs), lost[-1].error
         yield found(
             "recovery_loop",
-            say(
-                "recovery_loop",
-                count=len(lost),
-                window=duration(limits.recovery_window_secs),
-                why=sentence(lost[-1].error),
-            ),
+            {"count": len(lost), "window": window, "why": sentence(error)},
             since=lost[0].at,
-            evidence=facts(about.last, error=in_a_line(lost[-1].error)),
             command=about.inspect(),
+            of=about.last,
+            error=in_a_line(error),
         )
 
 
@@ -215,31 +211,22 @@ def _not_starting(about: Subject, why: str | None) -> Iterator[Finding]:
     ends = [item.ended_at for item in run.launches if item.action == "restart" and item.session is None]
     recent = [at for at in ends if at is not None and about.now - at <= about.thresholds.restart_window_secs]
     if len(recent) >= NOT_STARTING and run.state == "unknown":
-        yield found(
-            "not_starting",
-            say("not_starting", count=len(recent), last=_last(run, why)),
-            since=recent[0],
-            evidence=facts(None, launches=len(recent)),
-            command=about.inspect(),
-        )
+        words = {"count": len(recent), "last": _last(run, why)}
+        command = about.inspect()
+        yield found("not_starting", words, since=recent[0], command=command, launches=len(recent))
 
 
-def _next_launch(run: Run) -> Finding | None:
-    """Return that a restarter is starting the run again: it waits, or the program has not come to a session yet."""
-    newest = run.launches[-1] if run.launches else None
-    if newest is None:
-        return None
-    if newest.ended_at is not None:
-        text = f"{in_a_line(launch_text(newest))}."
-        return found("restarted", text, since=newest.ended_at) if newest.action == "restart" else None
-    before = run.launches[-2] if len(run.launches) > 1 else None
-    why = "" if before is None or before.ended_at is None else f" Before: {in_a_line(launch_text(before))}."
-    text = say("restarted/no_session", attempt=newest.attempt, before=why)
-    return found("restarted", text, since=newest.started_at)
-
-
-def _which(run: Run) -> str:
-    return "Restarted" if len(run.restarts) == 1 else f"Restart {len(run.restarts):,}"
+def _next_launch(about: Subject) -> Iterator[Finding]:
+    """Yield that a restarter is starting the run again: it waits, or the program has not come to a session yet."""
+    launches = about.run.launches
+    newest = launches[-1] if launches else None
+    if newest is not None and newest.ended_at is None:
+        before = launches[-2] if len(launches) > 1 else None
+        why = "" if before is None or before.ended_at is None else f" Before: {in_a_line(launch_text(before))}."
+        words = {"attempt": newest.attempt, "before": why}
+        yield found("restarted/no_session", words, since=newest.started_at)
+    elif newest is not None and newest.action == "restart":
+        yield found("restarted", in_a_line(launch_text(newest)), since=newest.ended_at)
 
 
 def _last(run: Run, why: str | None) -> str:
@@ -296,12 +283,8 @@ def ending(about: Subject) -> Iterator[Finding]:
         more = len(last.resume_reasons) - 1
         others = f" (and {counted(more, 'other reason')})" if more > 0 else ""
         why = sentence(last.resume_reasons[0])[:-1] if last.resume_reasons else "No reason is given"
-        yield found(
-            "resumed_not_exactly",
-            say("resumed_not_exactly", why=why, others=others),
-            since=last.started_at,
-            evidence=facts(None, step=last.restored_step),
-        )
+        words = {"why": why, "others": others}
+        yield found("resumed_not_exactly", words, since=last.started_at, step=last.restored_step)
     interval, best = run.advice.present_interval_secs, run.advice.recommended_interval_secs
     unplanned = sum(item.reason in UNPLANNED for item in run.restarts)
     if run.state == "running" and best and interval and unplanned >= limits.failures_to_judge:
@@ -309,32 +292,24 @@ def ending(about: Subject) -> Iterator[Finding]:
         if ratio > limits.interval_factor or ratio < 1 / limits.interval_factor:
             yield found(
                 "checkpoint_interval_far",
-                say("checkpoint_interval_far", present=duration(interval), best=duration(best)),
+                {"present": duration(interval), "best": duration(best)},
                 action="Set the checkpoint interval near the recommended one at the next restart.",
             )
     if run.state == "completed" and last.steps == 0 and not last.inferred:
-        yield found(
-            "completed_without_step",
-            say("completed_without_step", step=f"{run.step or 0:,}"),
-            since=last.ended_at,
-            action="To train further, raise the number of steps that the program asks for.",
-        )
+        action = "To train further, raise the number of steps that the program asks for."
+        words = {"step": f"{run.step or 0:,}"}
+        yield found("completed_without_step", words, since=last.ended_at, action=action)
     elif run.state == "completed" and run.at_risk is not None:
         yield found(
             "completed_unsaved",
-            say("completed_unsaved"),
+            {},
             since=last.ended_at,
             is_old=about.is_old(last.ended_at),
             cost=about.unsaved(),
             action=f"Make room, or repair the disk; then {about.resume()}.",
-            evidence=facts(last, step=run.step),
+            of=last,
+            step=run.step,
         )
     elif run.state == "stopped" and not last.inferred:
         by = f"by {last.signal}" if last.signal else "by its own request" if last.outcome == "requested" else "as asked"
-        yield found(
-            "stopped",
-            say("stopped", by=by),
-            since=last.ended_at,
-            cost=about.unsaved(),
-            evidence=facts(last, step=run.step),
-        )
+        yield found("stopped", {"by": by}, since=last.ended_at, cost=about.unsaved(), of=last, step=run.step)

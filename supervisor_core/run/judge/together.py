@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.history import ENDS, history
@@ -200,23 +200,13 @@ def _group_sentence(members: Sequence[Happened], now: float) -> Sentence:
     return Sentence(at=members[0].at, text=f"{text} Runs: {named(runs)}.", runs=runs, is_group=True, is_open=is_open)
 
 
-class _Placed(Protocol):
-    """Something that happened to a run, somewhere at some time."""
-
-    @property
-    def at(self) -> float: ...
-
-    @property
-    def host(self) -> str | None: ...
-
-
-def time_span(members: Sequence[_Placed]) -> str:
-    """Return how long it took from the first to the last of what happened, which is given by time."""
+def time_span(members: Sequence[Any]) -> str:
+    """Return how long it took from the first to the last of what happened, which is given by time: each has ``at``."""
     return duration(max(1.0, round(members[-1].at - members[0].at)))
 
 
-def place(members: Sequence[_Placed]) -> str:
-    """Return where things happened as the next words of a sentence; empty where that is unknown."""
+def place(members: Sequence[Any]) -> str:
+    """Return where things happened, each at its ``host``, as the next words of a sentence; empty if unknown."""
     counts = Counter(item.host for item in members if item.host is not None)
     if not counts:
         return ""

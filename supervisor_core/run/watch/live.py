@@ -27,8 +27,16 @@ from supervisor_core.process.progress_page import PageReading, page_in, page_of_
 from supervisor_core.process.runtime_directory import private_directories
 from supervisor_core.process.stacks import MAIN_THREAD, user_line
 from supervisor_core.process.stacks_file import SUFFIX, StacksLook, read_stacks
-from supervisor_core.run.judge.cluster import SILENT_SECS, name_of_chief, ranks_of, shared_timeout
-from supervisor_core.run.judge.culprit import Rank, Unresponsive, Verdict, verdict_of
+from supervisor_core.run.judge.culprit import (
+    SILENT_SECS,
+    Rank,
+    Unresponsive,
+    Verdict,
+    name_of_chief,
+    ranks_of,
+    shared_timeout,
+    verdict_of,
+)
 from supervisor_core.run.model.liveness_record import LivenessRecord
 from supervisor_core.run.model.program_launch import ProgramLaunch
 from supervisor_core.run.model.run import Run, Session, Stall, WorkerHistory, WorkerSpan

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from supervisor_core.events.place import Place
+from supervisor_core.events.place import Pace, Place, WorkerStatus
 from supervisor_core.process.collectives import KEPT_FRAMES, MAX_FRAME, digest, kept, waits_in
-from supervisor_core.run.judge.culprit import Rank, RankGroup, verdict_of
+from supervisor_core.run.judge.culprit import (
+    SILENT_SECS,
+    Paced,
+    Rank,
+    RankGroup,
+    name_of_chief,
+    place_text,
+    ranks_of,
+    shared_timeout,
+    straggler,
+    verdict_of,
+)
 from supervisor_core.run.model.words import named
 from tests.cases import each
 
@@ -240,3 +253,102 @@ def test_a_thousand_places_are_not_compared_each_with_each(monkeypatch: pytest.M
     monkeypatch.setattr(RankGroup, "__eq__", compare)
     gone = [Rank(name=f"rank:{number}", step=number, unresponsive="silent", silent_secs=99.0) for number in range(1000)]
     assert text_of(gone).endswith("; and 996 more")
+
+
+NOW = 1000.0
+PLACE = Place(digest="a", location="/home/me/train.py:25 train", waits_in="backward")
+LATE = WorkerStatus(
+    name="rank:1", state="running", phase="training", step=7, last_seen_at=NOW - 1, progress_age_secs=7.0,
+    hang_timeout_secs=6.0, place=PLACE,
+)  # fmt: skip
+
+
+def test_nobody_makes_progress() -> None:
+    """The shortest hang timeout of those that train counts, the chief's among them."""
+    other = replace(LATE, name="rank:2", hang_timeout_secs=500.0)
+    assert shared_timeout([LATE, other], NOW, own_secs=300.0) == 6.0
+    assert shared_timeout([LATE, other], NOW, own_secs=5.0) == 5.0
+    assert shared_timeout([other], NOW, own_secs=None) is None  # within its own
+    assert shared_timeout([], NOW, own_secs=6.0) == 6.0
+
+
+@each(
+    "change, is_explained",
+    [
+        ({"progress_age_secs": 0.1, "place": None}, True),  # it makes progress
+        ({"progress_age_secs": 5.5, "place": PLACE, "last_seen_at": NOW}, True),
+        ({"progress_age_secs": 5.5, "place": PLACE, "last_seen_at": NOW - 1}, False),  # and a second more by now
+        ({"phase": "evaluating", "hang_timeout_secs": 3600.0}, True),
+        ({"phase": "evaluating", "hang_timeout_secs": 6.5}, False),  # for too long
+        ({"held": True, "hang_timeout_secs": 300.0}, True),  # it waits for a save
+        ({"phase": "restoring", "hang_timeout_secs": 1800.0, "state": "waiting"}, True),
+        ({"progress_age_secs": None, "hang_timeout_secs": None, "place": None}, True),  # an older version says nothing
+        ({"phase": "serving", "progress_age_secs": None, "place": None}, False),  # nobody waits for a parameter server
+        ({"state": "stopped", "progress_age_secs": 0.1, "place": None}, False),
+        ({"state": "lost", "progress_age_secs": 0.1, "place": None}, False),
+        ({"progress_age_secs": 0.1, "place": None, "last_seen_at": NOW - SILENT_SECS - 1}, False),
+        ({"state": "failed", "progress_age_secs": 0.1, "place": None}, False),
+    ],
+)
+def test_one_worker_may_keep_the_others_waiting(change: dict[str, Any], is_explained: bool) -> None:
+    """It makes progress, or does something else for which it still has time."""
+    found = shared_timeout([LATE, replace(LATE, name="rank:2", **change)], NOW, own_secs=6.0)
+    assert (found is None) == is_explained
+
+
+def test_who_is_judged() -> None:
+    """Those that take part; one that is gone is silent, wherever it was."""
+    lost = replace(LATE, name="rank:2", state="lost", last_seen_at=NOW - 40)
+    server = replace(LATE, name="ps:0", phase="serving")
+    ranks = ranks_of([LATE, lost, server], NOW, least_secs=6.0)
+    assert ranks is not None
+    assert [(rank.name, rank.place, rank.unresponsive, rank.silent_secs) for rank in ranks] == [
+        ("rank:1", PLACE, None, None),
+        ("rank:2", None, "silent", 40.0),
+    ]
+
+
+def test_one_that_goes_on_waits_for_nobody() -> None:
+    """A worker of a cluster that is not synchronous."""
+    assert ranks_of([LATE, replace(LATE, place=None, progress_age_secs=0.1)], NOW, least_secs=None) is None
+
+
+def test_what_is_said_of_one() -> None:
+    """Where it is, while it makes no progress."""
+    assert place_text(LATE) == "no progress for 7 s, at train.py:25 in train (backward)"
+    assert place_text(replace(LATE, place=None)) is None
+    assert (name_of_chief([LATE.name]), name_of_chief(["worker:1"])) == ("rank:0", "chief")
+
+
+def paced(*paces: tuple[float, float]) -> list[Paced]:
+    """Ranks with their seconds for a step, and those of their own."""
+    return [
+        Paced(name=f"rank:{rank}", host=f"host-{rank}", pace=Pace(step_secs=step_secs, own_secs=own_secs))
+        for rank, (step_secs, own_secs) in enumerate(paces)
+    ]
+
+
+@each(
+    "paces, found",
+    [
+        ([(0.2, 0.05), (0.2, 0.12), (0.21, 0.04)], ("rank:1", True, 0.12, 0.045)),
+        ([(0.2, 0.05), (0.2, 0.19)], ("rank:1", True, 0.19, 0.05)),
+        ([(0.2, 0.2), (0.5, 0.5), (0.22, 0.22)], ("rank:1", False, 0.5, 0.21)),  # each for itself
+        ([(0.2, 0.05), (0.2, 0.09), (0.2, 0.05)], None),  # by chance
+        ([(0.2, 0.2), (0.22, 0.22)], None),
+        ([(0.2, 0.19), (0.2, 0.2), (0.2, 0.18)], None),  # all of them compute
+        ([(0.2, 0.2)], None),
+        ([(0.0, 5.0), (0.2, 0.2)], None),  # forged
+        ([(0.2, 1e14), (0.2, 0.2)], None),
+        ([], None),
+    ],
+)
+def test_who_is_slower_by_more_than_a_quarter_of_a_step(
+    paces: Sequence[tuple[float, float]], found: tuple[str, bool, float, float] | None
+) -> None:
+    """By what it does not wait, where steps take the same; else by the steps."""
+    slow = straggler(paced(*paces))
+    assert (slow is None) == (found is None)
+    if slow is not None and found is not None:
+        assert (slow.paced.name, slow.is_waited_for, slow.secs) == found[:3]
+        assert slow.usual_secs == pytest.approx(found[3])
