@@ -33,38 +33,6 @@ def restarted(bench: Callable[..., Bench]) -> Bench:
     return tab
 
 
-def test_a_tag_has_its_kept_points_only(restarted: Bench) -> None:
-    """What was done again after a restart counts once: the least value of all, at step 120, was abandoned."""
-    (run,) = restarted.json("compare", run="a", tag=["loss", "no such tag"])["runs"]
-    assert run["tags"] == ["accuracy", "loss"]
-    assert run["values"] == {
-        "loss": {
-            "points": 200,
-            "last": 1 / 200,
-            "last_step": 200,
-            "min": 1 / 200,
-            "min_step": 200,
-            "max": 1.0,
-            "max_step": 1,
-            "nonfinite": 0,
-            "first_nonfinite_step": None,
-        }
-    }
-
-
-def test_values_that_are_not_finite_are_counted(restarted: Bench) -> None:
-    """They are neither the smallest nor the largest; as the last value they are null."""
-    (run,) = restarted.json("compare", run="a", tag="accuracy")["runs"]
-    values = run["values"]["accuracy"]
-    assert (values["last"], values["last_step"], values["nonfinite"], values["first_nonfinite_step"]) == (
-        None,
-        150,
-        2,
-        1,
-    )
-    assert (values["min"], values["min_step"], values["max"], values["max_step"]) == (0.5, 2, 0.5, 2)
-
-
 def test_points_of_a_run_are_needed_once(restarted: Bench) -> None:
     """A run that has not changed is answered though its points were let go of."""
     before = restarted.json("compare", run="a", tag="loss")
@@ -102,25 +70,6 @@ def test_a_run_that_is_gone_does_not_spoil_the_others(restarted: Bench) -> None:
     assert (other["run"], other["problem"]) == ("b", None)
     assert found["differing"] == []
     assert gone.keys() == other.keys()
-
-
-def test_columns_that_differ_are_named(bench: Callable[..., Bench]) -> None:
-    """Fields, and keys of labels, versions and what was recorded: those that one run lacks, too."""
-    session = {"facade": "supervise", "host": "node-1", "world_size": 2, "versions": {"torch": "2.13", "numpy": "2.1"}}
-    other = {**session, "world_size": 4, "versions": {"torch": "2.12", "numpy": "2.1"}}
-    tab = bench(
-        a_run(
-            "a",
-            sessions=(a_session("one", **session),),
-            step=7,
-            labels={"team": "vision"},
-            hparams={"lr": 0.1, "amp": True},
-        ),
-        a_run("b", sessions=(a_session("two", **other),), step=7, hparams={"lr": 0.2, "amp": 1.0}),
-    )
-    tab.sources.update({f"{LOGDIR}/{name}": FakeSource() for name in "ab"})
-    differing = tab.json("compare", run=["a", "b"])["differing"]
-    assert differing == ["labels.team", "hparams.amp", "hparams.lr", "versions.torch", "recorded.world_size"]
 
 
 def test_points_that_cannot_be_read_are_a_problem(restarted: Bench) -> None:

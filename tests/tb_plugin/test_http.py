@@ -10,7 +10,7 @@ from supervisor_core.metrics.alerts_page import alerts_headers, alerts_page
 from supervisor_core.metrics.listener import SECURITY_HEADERS
 from tb_plugin.backend import ROUTES
 from tests.cases import each
-from tests.tb_plugin.conftest import Bench, FakeWatch, a_rich_run, a_run
+from tests.tb_plugin.conftest import Bench, FakeWatch, a_run
 
 EVERYWHERE = [*ROUTES, "index.js", "nothing", "deeper/still"]
 
@@ -61,16 +61,6 @@ def test_before_the_first_look_there_is_nothing_to_say(bench: Callable[..., Benc
     assert answer.status_code == 503
     assert answer.get_json()["reason"] == "starting"
     assert answer.headers["Retry-After"] == "1"
-
-
-@each("prefix", ["", "/behind/a/proxy"])
-def test_a_path_prefix_changes_nothing(bench: Callable[..., Bench], prefix: str) -> None:
-    """Below --path_prefix everything is as without it."""
-    tab = bench(a_rich_run(), path_prefix=prefix)
-    assert tab.json("run", run="a")["run"] == "a"
-    assert tab.get("index.js").status_code == 200
-    experiment = tab.address.replace("/data/", "/experiment/defaultExperimentId/data/")
-    assert tab.client.get(f"{experiment}run?run=a").get_json()["run"] == "a"
 
 
 def test_the_page_of_alerts_is_served_by_the_tab_itself(bench: Callable[..., Bench]) -> None:

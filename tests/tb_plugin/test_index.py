@@ -38,18 +38,6 @@ class Gate(FakeWatch):
         return snapshot
 
 
-def test_the_thread_looks_again_and_again(begun_threads: Callable[[str], list[threading.Thread]]) -> None:
-    """From the first question on the logdir is looked at, over and over, until the index is closed."""
-    gate = Gate()
-    index = index_of(Logdir("/runs"), watch=lambda path: gate)
-    index.start()
-    assert "a" in index.view(PATIENCE_SECS).runs
-    for _ in range(3):
-        assert gate.refreshed.acquire(timeout=PATIENCE_SECS)
-    index.close()
-    assert begun_threads("supervisor-index") == []
-
-
 def test_without_requests_nothing_is_read() -> None:
     """After ten minutes without a question the thread rests; the next question wakes it."""
     gate, clock = Gate(), StillClock()
@@ -140,18 +128,6 @@ def test_commands_can_be_pasted_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_pa
     index.refresh()
     action = json.loads(index.view().runs["a"].line)["finding"]["action"]
     assert action == command_line("tb-supervisor", "stacks", "--", str(tmp_path / "runs" / "a"))
-
-
-def test_groups_name_the_runs_of_several_logdirs() -> None:
-    """As TensorBoard has it: the group, a slash, and the name below the logdir."""
-    watches = {"/x": FakeWatch(watched(a_run("."), "/x"), logdir="/x"), "/y": FakeWatch(watched(a_run("b")))}
-    index = index_of(Logdir("/x", "mine"), Logdir("/y"), watch=watches.__getitem__)
-    index.refresh()
-    view = index.view()
-    assert set(view.runs) == {"mine/.", "b"}
-    assert json.loads(view.runs["mine/."].line)["run"] == "mine/."
-    assert view.runs["mine/."].directory == "/x"
-    assert view.logdir == "/x, /y"
 
 
 def test_two_runs_of_one_name_are_a_problem() -> None:

@@ -58,13 +58,6 @@ def test_fields_are_what_runs_have(three: Bench) -> None:
     assert found["left_out"] == 0
 
 
-def test_every_field_is_a_column(three: Bench) -> None:
-    """Each has a value for as many runs as it says."""
-    fields = three.json("fields")["fields"]
-    columns = three.json("columns", key=[each["key"] for each in fields])["columns"]
-    assert {key: len(column) for key, column in columns.items()} == {each["key"]: each["runs"] for each in fields}
-
-
 def test_columns_have_the_values(three: Bench) -> None:
     """By run; one that has none is not there, and a value that is no number is known all the same."""
     found = three.json("columns", key=["tag:loss", "hparam:amp", "started", "duration", "tag:none"])

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable
 
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from supervisor_core.base.errors import EventsError
 from supervisor_core.run.model.snapshot import LogdirSnapshot
 from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, FakeWatch, a_rich_run, a_run, changed, watched
 
@@ -32,16 +29,6 @@ def test_the_exporters_metrics_are_served(bench: Callable[..., Bench]) -> None:
     assert value(answer.text, "supervisor_global_step", run="a") == 200
     assert value(answer.text, "supervisor_exporter_runs", logdir=LOGDIR) == 1
     assert value(answer.text, "supervisor_exporter_last_refresh_timestamp_seconds", logdir=LOGDIR) == NOW
-
-
-def test_openmetrics_for_who_asks_for_it(bench: Callable[..., Bench]) -> None:
-    """The format and the compression are the client's choice."""
-    tab = bench(a_rich_run())
-    answer = tab.get("metrics", headers={"Accept": OPENMETRICS, "Accept-Encoding": "gzip"})
-    assert answer.content_type.startswith("application/openmetrics-text; version=1.0.0")
-    text = gzip.decompress(answer.data).decode()
-    assert text.endswith("# EOF\n")
-    assert "supervisor_goodput_ratio" in {family.name for family in parse_openmetrics(text)}
 
 
 def test_a_scrape_shows_the_latest_look(bench: Callable[..., Bench]) -> None:
@@ -81,13 +68,3 @@ def test_no_look_is_claimed_that_was_not_through(bench: Callable[..., Bench]) ->
     text = tab.get("metrics").text
     for logdir in ("/x", "/y"):
         assert value(text, "supervisor_exporter_last_refresh_timestamp_seconds", logdir=logdir) == NOW
-
-
-def test_a_logdir_without_a_file_system_is_a_failure(bench: Callable[..., Bench]) -> None:
-    """What cannot be looked at at all is counted with its logdir; the runs of the others are served."""
-    missing = Faulty(logdir="s3://bucket")
-    missing.fault = EventsError("no file system for s3:// is installed; install s3fs")
-    text = bench(missing, FakeWatch(watched(a_run()), logdir="/y")).get("metrics").text
-    for logdir, failures, runs in (("s3://bucket", 1, 0), ("/y", 0, 1)):
-        assert value(text, "supervisor_exporter_refresh_failures_total", logdir=logdir) == failures
-        assert value(text, "supervisor_exporter_runs", logdir=logdir) == runs

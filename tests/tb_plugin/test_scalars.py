@@ -12,22 +12,16 @@ from hypothesis import strategies as st
 
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.fold.thinning import thin
-from supervisor_core.run.model.run import Run
-from tb_plugin import scalars
-from tb_plugin.scalars import Segments, smooth
-from tests.cases import each
+from tb_plugin.scalars import smooth
 from tests.tb_plugin.conftest import (
     LOGDIR,
     NOW,
     Bench,
     FakeSource,
-    FakeWatch,
     a_rich_run,
     a_run,
     a_session,
-    changed,
     points,
-    watched,
 )
 
 DIRECTORY = f"{LOGDIR}/a"
@@ -96,28 +90,6 @@ def test_a_window_is_cut_by_wall_time_or_step(restarted: Bench) -> None:
     assert (header["points"], header["segments"], columns["step"]) == (0, [], [])
 
 
-def test_segments_are_made_once_for_each_look_that_changed_the_run(
-    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A chart that is drawn again costs only its points, until the run has changed."""
-    made: list[Run] = []
-
-    def counted(run: Run) -> Segments:
-        made.append(run)
-        return Segments(run)
-
-    monkeypatch.setattr(scalars, "Segments", counted)
-    watch = FakeWatch(watched(a_rich_run()))
-    tab = bench(watch)
-    tab.sources[DIRECTORY] = FakeSource([chunk("two", loss=points([1], [NOW - 30], [0.5]))])
-    for count in (1, 1, 2):
-        if count == 2:
-            watch.runs["a"] = changed(a_rich_run(), recoveries=())
-            tab.index.refresh()
-        assert tab.columns("scalars", run="a", tag="loss")[0]["segments"][0]["session"] == "two"
-        assert len(made) == count
-
-
 def test_a_million_points_are_thinned_to_what_is_drawn(bench: Callable[..., Bench]) -> None:
     """Of a million points some thousand come, and with them the one peak, the one dip and the one gap."""
     tab = bench(a_run(sessions=(a_session("one", files=(f"{DIRECTORY}/one",)),)))
@@ -184,22 +156,6 @@ def test_thinning_keeps_what_a_pixel_shows(x: list[int], pixels: int, data: st.D
         )
         assert len(real) == len(places) or any(math.isnan(values[place]) for place in here)
         assert len(here) <= 5
-
-
-@each("by", ["wall", "step"])
-def test_unordered_points_are_thinned_too(bench: Callable[..., Bench], by: str) -> None:
-    """Points written out of order keep that order, and lose neither peak nor end."""
-    tab = bench(a_run())
-    steps = np.random.default_rng(1).permutation(10_000)
-    values = np.zeros(10_000)
-    values[4_321] = 9.0
-    tab.sources[DIRECTORY] = FakeSource([chunk("x", loss=points(steps, NOW + steps, values))])
-    header, columns = tab.columns("scalars", run="a", tag="loss", by=by, pixels=16)
-    assert (header["points"], header["thinned"], header["length"] <= 5 * 16) == (10_000, True, True)
-    written = {step: place for place, step in enumerate(steps.tolist())}
-    places = [written[step] for step in columns["step"]]
-    assert places == sorted(places)
-    assert 4_321 in places
 
 
 def reference(values: Any, weight: float) -> list[float]:

@@ -54,6 +54,11 @@ def ranks(*stacks: tuple[str, ...]) -> list[Rank]:
     ]
 
 
+def changed(found: list[Rank], index: int, **how: Any) -> list[Rank]:
+    """Return the ranks, one of them with changes."""
+    return [replace(rank, **how) if number == index else rank for number, rank in enumerate(found)]
+
+
 def text_of(found: list[Rank]) -> str:
     """Return the verdict's text."""
     verdict = verdict_of(found)
@@ -72,99 +77,68 @@ def test_the_rank_that_did_not_come_is_named() -> None:
     )
 
 
-def test_two_ranks_are_enough_where_one_waits() -> None:
-    """One waits in a collective: it is not the cause."""
-    assert text_of(ranks(USER, BACKWARD)).startswith("rank 0 hangs at train.py:14")
-    assert (
-        text_of(ranks(BARRIER, LOADER))
-        == "rank 1 hangs at train.py:20 in train; rank 0 waits for it at train.py:30 (barrier)"
-    )
+SILENT = Rank(name="rank:2", unresponsive="silent", silent_secs=40.0)
 
 
-def test_a_tie_is_undecided_and_both_are_shown() -> None:
-    """Two ranks in two collectives: neither is named."""
-    verdict = verdict_of(ranks(BARRIER, BACKWARD))
-    assert verdict is not None
-    assert verdict.culprits == ()
-    assert verdict.text == "undecided: two groups: rank 0 at train.py:30 (barrier), rank 1 at train.py:25 (backward)"
-
-
-def test_all_in_one_collective() -> None:
-    """Nobody is behind: the collective itself does not end."""
-    assert text_of(ranks(BACKWARD, BACKWARD, BACKWARD)) == ("undecided: ranks 0 to 2 are all at train.py:25 (backward)")
-
-
-def test_the_minority_in_another_collective() -> None:
-    """One of three is at another collective than the others."""
-    assert text_of(ranks(BACKWARD, BARRIER, BACKWARD)).startswith(
-        "rank 1 hangs at train.py:30 (barrier); ranks 0 and 2"
-    )
-
-
-def test_behind_comes_first() -> None:
-    """One of three waits in the same collective, a step behind."""
-    found = ranks(BACKWARD, BACKWARD, BACKWARD)
-    found[1] = replace(found[1], step=6)
-    assert text_of(found) == (
-        "rank 1 hangs at train.py:25 (backward) at step 6; "
-        "ranks 0 and 2 wait for it at train.py:25 (backward) at step 7"
-    )
-
-
-def test_most_behind_is_undecided() -> None:
-    """Two of three are behind: the third one has perhaps left out a collective."""
-    found = ranks(BARRIER, BARRIER, BACKWARD)
-    found[2] = replace(found[2], step=8)
-    assert text_of(found).startswith("undecided: two groups: ranks 0 and 1 at train.py:30 (barrier) at step 7")
-
-
-def test_one_that_is_ahead_is_not_waited_for() -> None:
-    """It has done what the others wait in."""
-    found = ranks(BACKWARD, BACKWARD, USER)
-    found[2] = replace(found[2], step=8)
-    assert text_of(found).startswith("undecided")
-
-
-def test_two_places_outside_collectives_are_undecided() -> None:
-    """One of them may wait in what is not known."""
-    assert text_of(ranks(BACKWARD, USER, LOADER)).startswith("undecided: three groups: ")
-    assert text_of(ranks(BACKWARD, USER, USER)).startswith("undecided: two groups: ranks 1 and 2 at train.py:14")
-
-
-def test_another_phase() -> None:
-    """One of three evaluates, and none is in a known collective."""
-    found = ranks(LOADER, LOADER, USER)
-    found[2] = replace(found[2], phase="evaluating")
-    assert text_of(found) == (
-        "rank 2 hangs at train.py:14 in stuck_in_user_code in the phase evaluating; "
-        "ranks 0 and 1 are at train.py:20 in train in the phase training"
-    )
-
-
-def test_a_silent_rank_is_an_answer() -> None:
-    """The others wait for it; of one that hangs besides, nobody knows."""
-    found = [*ranks(BACKWARD, BACKWARD), Rank(name="rank:2", unresponsive="silent", silent_secs=40.0)]
-    assert (
-        text_of(found)
-        == "rank 2 has written nothing for more than 30 s; ranks 0 and 1 wait for it at train.py:25 (backward)"
-    )
-    found[1] = ranks(BACKWARD, USER)[1]
-    assert text_of(found).startswith("undecided: three groups: ")
-
-
-def test_a_failed_rank() -> None:
-    """It ended by an error."""
-    found = [*ranks(BACKWARD), Rank(name="rank:1", unresponsive="failed"), Rank(name="rank:2", unresponsive="failed")]
-    assert text_of(found) == "ranks 1 and 2 have failed; rank 0 waits for them at train.py:25 (backward)"
-
-
-def test_a_process_that_runs_no_python() -> None:
-    """Its page shows that native code holds the lock, and not yet where."""
-    found = [Rank(name="rank:0", unresponsive="blocked", silent_secs=40.0), ranks(BACKWARD, BACKWARD)[1]]
-    assert text_of(found) == (
-        "rank 0 has run no Python for more than 30 s: native code holds the interpreter lock; "
-        "rank 1 waits for it at train.py:25 (backward)"
-    )
+@each(
+    "found, text",
+    [
+        (ranks(USER, BACKWARD), "rank 0 hangs at train.py:14"),  # one that waits is not the cause
+        (
+            ranks(BARRIER, LOADER),
+            "rank 1 hangs at train.py:20 in train; rank 0 waits for it at train.py:30 (barrier)",
+        ),
+        (  # a tie
+            ranks(BARRIER, BACKWARD),
+            "undecided: two groups: rank 0 at train.py:30 (barrier), rank 1 at train.py:25 (backward)",
+        ),
+        # the collective itself does not end
+        (ranks(BACKWARD, BACKWARD, BACKWARD), "undecided: ranks 0 to 2 are all at train.py:25 (backward)"),
+        (ranks(BACKWARD, BARRIER, BACKWARD), "rank 1 hangs at train.py:30 (barrier); ranks 0 and 2"),
+        (  # one of three waits in the same collective, a step behind
+            changed(ranks(BACKWARD, BACKWARD, BACKWARD), 1, step=6),
+            "rank 1 hangs at train.py:25 (backward) at step 6; "
+            "ranks 0 and 2 wait for it at train.py:25 (backward) at step 7",
+        ),
+        (  # two of three are behind: the third one has perhaps left out a collective
+            changed(ranks(BARRIER, BARRIER, BACKWARD), 2, step=8),
+            "undecided: two groups: ranks 0 and 1 at train.py:30 (barrier) at step 7",
+        ),
+        (changed(ranks(BACKWARD, BACKWARD, USER), 2, step=8), "undecided"),  # it has done what the others wait in
+        (ranks(BACKWARD, USER, LOADER), "undecided: three groups: "),  # one of them may wait in what is not known
+        (ranks(BACKWARD, USER, USER), "undecided: two groups: ranks 1 and 2 at train.py:14"),
+        (
+            changed(ranks(LOADER, LOADER, USER), 2, phase="evaluating"),
+            "rank 2 hangs at train.py:14 in stuck_in_user_code in the phase evaluating; "
+            "ranks 0 and 1 are at train.py:20 in train in the phase training",
+        ),
+        (
+            [*ranks(BACKWARD, BACKWARD), SILENT],
+            "rank 2 has written nothing for more than 30 s; ranks 0 and 1 wait for it at train.py:25 (backward)",
+        ),
+        ([*ranks(BACKWARD, USER), SILENT], "undecided: three groups: "),  # of one that hangs besides, nobody knows
+        (
+            [*ranks(BACKWARD), *(Rank(name=f"rank:{number}", unresponsive="failed") for number in (1, 2))],
+            "ranks 1 and 2 have failed; rank 0 waits for them at train.py:25 (backward)",
+        ),
+        (
+            [Rank(name="rank:0", unresponsive="blocked", silent_secs=40.0), ranks(BACKWARD, BACKWARD)[1]],
+            "rank 0 has run no Python for more than 30 s: native code holds the interpreter lock; "
+            "rank 1 waits for it at train.py:25 (backward)",
+        ),
+        (  # the one whose place is not known may be the cause, or a waiter
+            [*ranks(BACKWARD, BACKWARD), Rank(name="rank:2", phase="training", step=7)],
+            "undecided: two groups: ranks 0 and 1 at train.py:25 (backward), rank 2 at an unknown place",
+        ),
+        (  # within its own hang timeout
+            changed(ranks(BACKWARD, USER), 1, phase="evaluating", is_late=False),
+            "rank 1 is at train.py:14 in stuck_in_user_code in the phase evaluating; ",
+        ),
+    ],
+)
+def test_who_keeps_the_others_waiting(found: list[Rank], text: str) -> None:
+    """Who is gone, in no collective, behind, in another phase or place; where that may be wrong, nobody is named."""
+    assert text_of(found).startswith(text)
 
 
 def test_what_others_wrote_stays_in_its_line() -> None:

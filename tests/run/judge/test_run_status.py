@@ -15,6 +15,7 @@ from supervisor_core.metrics.page import run_status
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.model.run import BUCKETS, Run
 from supervisor_core.run.status import RunStatus
+from tests.cases import each
 
 RunOf = Callable[..., Run]
 
@@ -108,40 +109,36 @@ def test_the_table_says_what_an_exporter_serves(killed: Any, resumed: Any, train
 DAY = 86_400.0
 
 
-@pytest.mark.parametrize(
-    ("later", "state", "active"),
-    [(1.0, "running", True), (60.0, "lost", True), (6 * DAY, "lost", True), (8 * DAY, "lost", False)],
-)
-def test_a_lost_run_is_active_until_it_is_given_up(
-    killed: Any, run_of: RunOf, later: float, state: str, active: bool
-) -> None:
-    """For 7 days somebody may start it again; its progress does not move."""
-    status = run_status(run_of(killed, now=killed.now + later), killed.now + later)
-    assert (status.state, status.active, status.last_progress_at) == (state, active, killed.now)
-    assert status.session_seen_at == killed.now
-
-
-def test_when_a_run_is_given_up_can_be_chosen(killed: Any, run_of: RunOf) -> None:
-    """A day instead of a week."""
-    later = killed.now + 2 * DAY
-    assert not run_status(run_of(killed, now=later), later, forget_after_secs=DAY).active
-
-
-@pytest.mark.parametrize(
-    ("reason", "state"),
+@each(
+    "reason, later, state, active",
     [
-        ("completed", "completed"),
-        ("exhausted", "completed"),
-        ("requested", "stopped"),
-        ("signal", "stopped"),
-        ("error", "failed"),
+        (None, 1.0, "running", True),
+        (None, 60.0, "lost", True),
+        (None, 6 * DAY, "lost", True),
+        (None, 8 * DAY, "lost", False),
+        ("completed", 0.0, "completed", False),
+        ("exhausted", 0.0, "completed", False),
+        ("requested", 0.0, "stopped", False),
+        ("signal", 0.0, "stopped", False),
+        ("error", 0.0, "failed", False),
     ],
 )
-def test_a_run_that_ended_is_not_active(killed: Any, run_of: RunOf, reason: str, state: str) -> None:
-    """A stop record is a planned end, unless its reason is an error: then an alert goes by the state."""
-    status = run_status(run_of(killed.stop(reason)), killed.now)
-    assert (status.active, status.phase, status.steps_per_second) == (False, "stopped", None)
-    assert (status.state, status.error) == (state, None)
+def test_a_run_is_active_until_it_ends_or_is_given_up(
+    trainer: Any, run_of: RunOf, reason: str | None, later: float, state: str, active: bool
+) -> None:
+    """A lost one for 7 days, as somebody may start it again; when that is can be chosen. Its progress does not move."""
+    session = trainer().spend(13).ready().train(1187)
+    if reason is not None:
+        session.stop(reason)
+    now = session.now + later
+    status = run_status(run_of(session, now=now), now)
+    assert (status.state, status.active) == (state, active)
+    if reason is None:
+        assert status.last_progress_at == status.session_seen_at == session.now
+    else:
+        assert (status.phase, status.steps_per_second, status.error) == ("stopped", None, None)
+    if later == 6 * DAY:
+        assert not run_status(run_of(session, now=now), now, forget_after_secs=DAY).active
 
 
 def test_of_a_run_without_telemetry_nothing_is_made_up(events_file: Any, run_of: RunOf) -> None:
