@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import sys
 import threading
@@ -12,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor_core.base.errors import OptionsError
-from supervisor_core.cli import WrongInput, checked_target, paths, seconds_option
+from supervisor_core.cli import WrongInput, paths, seconds_option
 from supervisor_core.cli.logdirs import GivenRuns, given_runs
 from supervisor_core.cli.render import finding_options, limits_of
 from supervisor_core.cli.serving import configure_log, found_or_awaited, on_stop_signal, wait_for, watches_of
 
 if TYPE_CHECKING:
     from supervisor_core.base.shard import RunShard
-    from supervisor_core.metrics.exporter import Exporter, HeldRuns
-    from supervisor_core.metrics.output_files import OutputFile
+    from supervisor_core.metrics.exporter import Exporter
     from supervisor_core.metrics.web import Web
 
 DEFAULT_ADDRESS = "127.0.0.1:10988"
@@ -86,18 +84,6 @@ def _shard(context: click.Context, parameter: click.Parameter, given: str | None
 )
 @seconds_option("--refresh-interval", "How often the logdirs are read.", default="15s", least=0.1, most=86_400.0)
 @seconds_option("--forget-after", "How long a lost run counts as active after its last event.", default="7d")
-@click.option(
-    "--textfile",
-    metavar="DIR",
-    shell_complete=paths,
-    help="Write the metrics into DIR/supervisor.prom, too, after each refresh, for node_exporter.",
-)
-@click.option(
-    "--file-sd",
-    metavar="FILE",
-    shell_complete=paths,
-    help="Write the addresses of this machine's live trainings into FILE, for Prometheus.",
-)
 @finding_options
 @click.option("--detail", is_flag=True, help="Serve everything of every run, ended ones too: many more series.")
 def exporter(
@@ -109,8 +95,6 @@ def exporter(
     shard: RunShard | None,
     refresh_interval_secs: float,
     forget_after_secs: float,
-    textfile: str | None,
-    file_sd: str | None,
     detail: bool,
     **limits: Any,
 ) -> None:
@@ -120,19 +104,15 @@ def exporter(
     a directory that does not exist yet; a pattern stands for what it matches at the start.
 
     Exit status: 0 after SIGTERM or SIGINT; 1 if it cannot listen on the address; 2 if an argument is wrong: an
-    address, an expression, a web configuration, a logdir that is a file, or a place where no file can be written.
+    address, an expression, a web configuration, or a logdir that is a file.
     """
     from supervisor_core.metrics.exporter import Exporter
-    from supervisor_core.metrics.output_files import OutputFile, held, held_path, read_held
+    from supervisor_core.metrics.held_file import HeldFile
 
     configure_log()
-    written = _outputs(textfile, file_sd)
     watches = watches_of(runs, runs.existing(found_or_awaited), shard)
-    held_before: HeldRuns = {}
-    if runs.cache is not None:
-        kept = held_path(runs.cache, [*(watch.logdir for watch in watches), "" if shard is None else str(shard)])
-        held_before = read_held(kept)
-        written.append(OutputFile(kept, held))
+    logdirs = [*(watch.logdir for watch in watches), "" if shard is None else str(shard)]
+    kept = None if runs.cache is None else HeldFile(runs.cache, logdirs)
     stop = threading.Event()
     with on_stop_signal(stop.set):
         serving = Exporter(
@@ -141,9 +121,9 @@ def exporter(
             forget_after_secs=forget_after_secs,
             shard=shard,
             detail=detail,
-            on_page=[each.update for each in written],
+            on_page=[] if kept is None else [kept.update],
             thresholds=limits_of(limits),
-            held_before=held_before,
+            held_before={} if kept is None else kept.read(),
         )
         web = _web(serving, address, telemetry_path, config_file, hosts)
         with web:
@@ -151,22 +131,6 @@ def exporter(
             _start(serving, stop)
             wait_for(stop)
         serving.stop()
-        if textfile is not None:
-            written[0].remove()
-
-
-def _outputs(textfile: str | None, file_sd: str | None) -> list[OutputFile]:
-    """Return the files to write, the page first."""
-    from supervisor_core.metrics.output_files import PAGE_NAME, OutputFile, page, targets
-
-    found = []
-    if textfile is not None:
-        if not os.path.isdir(textfile):
-            raise WrongInput(f"--textfile is {textfile}; expected the directory that node_exporter reads.")
-        found.append(OutputFile(checked_target(os.path.join(textfile, PAGE_NAME)), page))
-    if file_sd is not None:
-        found.append(OutputFile(checked_target(file_sd), targets))
-    return found
 
 
 def _start(serving: Exporter, stop: threading.Event) -> None:

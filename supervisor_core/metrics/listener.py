@@ -348,6 +348,8 @@ class _Handler(WSGIRequestHandler):
     server: Listener
     server_version = "supervisor-metrics"
     sys_version = ""
+    default_request_version = "HTTP/1.0"
+    """What a line that is no request is answered in: 0.9, the base class's, has no status line."""
 
     def handle(self) -> None:
         """Read one request and answer it (called by the base class)."""

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -153,17 +152,3 @@ def test_little_is_loaded(modules: str, heavy: tuple[str, ...]) -> None:
     code = f"import sys, {modules}\nprint([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_it_writes_files_for_others(start: Callable[..., Running], logdir: Path, tmp_path: Path) -> None:
-    """With the first look there is a page for node_exporter, and a list of targets; the end takes the page away, which
-    would be old, and leaves the targets."""
-    running = start("--logdir", logdir, "--textfile", tmp_path, "--file-sd", tmp_path / "targets.json")
-    running.wait_for("; ready")
-    pause = threading.Event()
-    while not (tmp_path / "targets.json").exists():
-        pause.wait(0.01)
-    assert 'run="a"' in (tmp_path / "supervisor.prom").read_text()
-    assert running.end(signal.SIGTERM) == 0
-    assert not (tmp_path / "supervisor.prom").exists()
-    assert (tmp_path / "targets.json").read_text() == "[]\n"
