@@ -50,6 +50,10 @@ _SLACK_SECS = 0.5
 _LOG = logging.getLogger("supervisor_core")
 
 
+def _in_daemon_thread(beat: Callable[[], None]) -> None:
+    threading.Thread(target=beat, name="supervisor_heartbeat", daemon=True).start()
+
+
 class LivenessWriter:
     """Keeps one liveness file; a `supervisor_core.engine.recorder.Live`.
 
@@ -99,16 +103,16 @@ class LivenessWriter:
         machine: Machine | None = None,
         pid: int | None = None,
         final_wait_secs: float = FINAL_WAIT_SECS,
-        spawn: Callable[[Callable[[], None]], None] | None = None,
+        spawn: Callable[[Callable[[], None]], None] = _in_daemon_thread,
     ) -> None:
         here = machine or this_machine()
         now, boot_now = clock.wall(), boot_secs(clock)
         self._clock = clock
         self._final_wait_secs = final_wait_secs
-        self._spawn = spawn or _in_daemon_thread
+        self._spawn = spawn
         self._process = os.getpid()
         self._is_chief = task == CHIEF
-        self._file = LivenessFile(os.fspath(logdir), task, session, filesystem=filesystem, check=check)
+        self._file = LivenessFile(os.fspath(logdir), task, session, filesystem, check)
         self._state = LivenessRecord(
             task=task,
             session=session,
@@ -166,12 +170,12 @@ class LivenessWriter:
             beat: dict[str, Any] = {"phase": record.phase, "step": record.step, "steps": record.steps}
             if self._is_chief:
                 beat |= {"beat": replace(record, workers=None), "beat_at": self._clock.wall()}
-            self._change(at_once=self._is_chief, pace=record.pace, **beat)
+            self.note(at_once=self._is_chief, pace=record.pace, **beat)
         elif isinstance(record, StallRecord):
-            self._change(stalled=record.state != "end")
+            self.note(stalled=record.state != "end")
         elif isinstance(record, NoticeRecord) and not self._is_chief:
             others = (each for each in self._state.notices if notice_key(each) != notice_key(record))
-            self._change(notices=(*others, record)[-MAX_NOTICES:])
+            self.note(notices=(*others, record)[-MAX_NOTICES:])
         elif isinstance(record, StopRecord):
             self._end(record, deadline)
 
@@ -182,32 +186,28 @@ class LivenessWriter:
 
     def write_soon(self) -> None:
         """Have the state written again, as after the file was deleted. Returns at once."""
-        self._change(at_once=True, is_new=True)
+        self.note(is_new=True)
 
     def chief_lives(self, step: int | None, costs: Costs | None) -> None:
         """Record that the chief's monitor runs, its step, and the run's costs up to now; they are written with the next
         heartbeat, which is due after the interval."""
-        if (history := self._state.history) is not None and costs is not None:
-            history = replace(history, costs=costs)
         if self._must_start:
             self.start()
+        if costs is not None:
+            self.note_history(costs=costs)
         is_due = self._clock.monotonic() >= self._next_write
-        self._change(at_once=is_due, is_new=is_due, step=self._state.step if step is None else step, history=history)
+        self.note(at_once=is_due, is_new=is_due, step=self._state.step if step is None else step)
 
     def note_history(self, **changes: Any) -> None:
         """Change fields of the run's history; a change of its steps is written at once."""
-        if self._state.history is not None:
-            history = replace(self._state.history, **changes)
-            self._change(at_once=history.steps_lost != self._state.history.steps_lost, history=history)
+        if (before := self._state.history) is not None:
+            history = replace(before, **changes)
+            self.note(at_once=history.steps_lost != before.steps_lost, history=history)
 
     def note_place(self, place: Place | None, progress: ProgressSnapshot) -> None:
-        """Record how long there was no progress, and where the process is meanwhile; another place is written at once.
-
-        Args:
-            place: where it is; None while it makes progress.
-            progress: the session's progress.
-        """
-        self._change(
+        """Record how long there was no progress, and where the process is meanwhile (None while it makes progress);
+        another place is written at once."""
+        self.note(
             # Who has said nothing of its progress yet makes each verdict undecided.
             at_once=place != self._state.place or self._state.progress_age_secs is None,
             phase=progress.phase,
@@ -219,25 +219,6 @@ class LivenessWriter:
             held=progress.is_held,
         )
 
-    def note_failures(self, saves: tuple[int, int, str | None], events_error: str | None) -> None:
-        """Record what cannot be written; a change is written at once.
-
-        Args:
-            saves: failed saves, those since the last good one, and why the last one failed.
-            events_error: why events cannot be written.
-        """
-        failures, in_a_row, error = saves
-        self._change(
-            save_failures=failures,
-            save_failures_in_a_row=in_a_row,
-            save_error=error and error[:_MAX_TEXT],
-            events_error=events_error and events_error[:_MAX_TEXT],
-        )
-
-    def waiting_for(self, text: str | None) -> None:
-        """Record what the process waits for; None at the end of the wait."""
-        self._change(waiting_for=text and text[:_MAX_TEXT])
-
     def close(self) -> None:
         """Stop beating. Returns at once. Without an earlier stop record the process will count as lost."""
         if self._is_another_process():
@@ -246,9 +227,16 @@ class LivenessWriter:
             self._is_closed = True
             self._state_lock.notify_all()
 
-    def _change(self, *, at_once: bool = True, is_new: bool = False, **changes: Any) -> None:
+    def note(self, *, at_once: bool = True, is_new: bool = False, **changes: Any) -> None:
+        """Change fields of the `LivenessRecord`; texts are cut. Nothing is changed after the end.
+
+        Args:
+            at_once: whether a change is written at once, as another phase always is; else with the next heartbeat.
+            is_new: whether to write even if nothing changes.
+        """
         if self._is_another_process():
             return
+        changes = {name: item[:_MAX_TEXT] if isinstance(item, str) else item for name, item in changes.items()}
         with self._state_lock:
             if self._state.ended is not None:
                 return
@@ -260,7 +248,7 @@ class LivenessWriter:
                 self._state_lock.notify_all()
 
     def _end(self, record: StopRecord, deadline: Deadline) -> None:
-        self._change(
+        self.note(
             phase="stopped",
             step=self._state.step if record.step is None else record.step,
             steps=record.steps or self._state.steps,
@@ -269,7 +257,7 @@ class LivenessWriter:
             place=None,
             ended=record.reason,
             ended_at=self._clock.wall(),
-            error=record.error and record.error[:_MAX_TEXT],
+            error=record.error,
         )
         if self._is_another_process():
             return
@@ -341,10 +329,6 @@ class LivenessWriter:
         return os.getpid() != self._process
 
 
-def _in_daemon_thread(beat: Callable[[], None]) -> None:
-    threading.Thread(target=beat, name="supervisor_heartbeat", daemon=True).start()
-
-
 class _TakenOverError(SupervisorError):
     def __init__(self, session: str) -> None:
         super().__init__(session)
@@ -363,18 +347,10 @@ class LivenessFile:
     """
 
     def __init__(
-        self,
-        logdir: str,
-        task: str,
-        session: str,
-        *,
-        filesystem: Filesystem | None = None,
-        check: Check | None = None,
+        self, logdir: str, task: str, session: str, filesystem: Filesystem | None = None, check: Check | None = None
     ) -> None:
         self.path = os.path.join(logdir, LIVENESS_DIRECTORY, file_name(task))
-        self._check = self._refuse_other if check is None else check
-        self._session = session
-        self._filesystem = filesystem
+        self._check, self._session, self._filesystem = check or self._refuse_other, session, filesystem
         self._replaced: str | None = None
         self._has_written = False
 

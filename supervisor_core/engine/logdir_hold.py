@@ -124,7 +124,11 @@ class LogdirHold:
         holder, flaw = self._take_lock()
         previous, warning = self._read()
         is_alive = previous is not None and self._is_alive(previous, is_locked=holder is None and flaw is None)
-        is_kept_out = holder is not None or (previous is not None and self._is_kept_out_by(previous, is_alive))
+        is_kept_out = holder is not None
+        if previous is not None and previous.yields_logdir:
+            is_kept_out |= is_alive and self.yields_logdir
+        elif previous is not None:
+            is_kept_out |= is_alive or self.yields_logdir
         if is_kept_out and (self.exclusive or self.yields_logdir):
             text = self._refusal(previous, holder)
             self._release_lock()
@@ -273,11 +277,6 @@ class LogdirHold:
                 if last or error.errno != errno.ESTALE:  # replaced while it was read, on a network file system
                     raise
         return None
-
-    def _is_kept_out_by(self, previous: LivenessRecord, is_alive: bool) -> bool:
-        if previous.yields_logdir:
-            return is_alive and self.yields_logdir
-        return is_alive or self.yields_logdir
 
     def _is_alive(self, holder: LivenessRecord, *, is_locked: bool) -> bool:
         """Say whether a holder may be alive although the lock could be taken."""

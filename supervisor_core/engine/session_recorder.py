@@ -495,7 +495,7 @@ class SessionRecorder:
     def waiting_for(self, what: str | None) -> None:
         """Record what a worker waits for, for the chief to show; None at the end of the wait."""
         if self._liveness is not None:
-            self._liveness.waiting_for(what)
+            self._liveness.note(waiting_for=what)
 
     def phase(self, phase: str) -> AbstractContextManager[None]:
         """Be in a phase while the ``with`` block runs."""
@@ -613,14 +613,11 @@ class SessionRecorder:
     def _show_failures(self) -> int:
         """Show on the page, and in the liveness file, what cannot be written; return the failed saves in a row."""
         (failures, in_a_row, why), error = self.saves.failures, self._recorder.error
+        counts: dict[str, Any] = {"save_failures": failures, "save_failures_in_a_row": in_a_row}
         if self._liveness is not None:
-            self._liveness.note_failures((failures, in_a_row, why), error)
+            self._liveness.note(**counts, save_error=why, events_error=error)
         self.progress.page.update(
-            save_failures=failures,
-            save_failures_in_a_row=in_a_row,
-            save_error=why or "",
-            events_fail=error is not None,
-            events_error=error or "",
+            **counts, save_error=why or "", events_fail=error is not None, events_error=error or ""
         )
         return in_a_row
 

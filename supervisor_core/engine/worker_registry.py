@@ -87,13 +87,13 @@ class WorkerRegistry:
         machine: Machine | None = None,
         runs: Callable[[int], bool] = is_running,
     ) -> None:
-        self._directory = os.path.join(os.fspath(logdir), LIVENESS_DIRECTORY)
+        found, self._directory = filesystem_for(os.path.join(os.fspath(logdir), LIVENESS_DIRECTORY))
+        self._filesystem = filesystem or found
         self._lost_after_secs = lost_after_secs
         self._interval_secs = interval_secs
         self._on_change, self._on_notice = on_change, on_notice
         self._noticed: dict[tuple[object, ...], NoticeRecord] = {}
         self._clock = clock
-        self._filesystem = filesystem
         self._machine = machine or this_machine()
         self._runs = runs
         self._seen: dict[str, ObservedWorker] = {}
@@ -136,15 +136,14 @@ class WorkerRegistry:
         """
         began = self._clock.monotonic()
         try:
-            filesystem = self._open()
-            names = self._names(filesystem)
+            names = self._names()
         except Exception as error:  # file system clients raise any type; the next read tries again
             self._warn_once("", f"cannot be listed: {error}")
             return False
         self._warned &= {*names, "."}
         self._discount_gap(began)
         before = {name: worker.state for name, worker in self._seen.items()}
-        found = {name: self._observe(filesystem, name, began) for name in names}
+        found = {name: self._observe(name, began) for name in names}
         self._seen = {name: worker for name, worker in found.items() if worker is not None}
         self._over = {name: session for name, session in self._over.items() if name in found}
         self._has_read = True
@@ -160,14 +159,9 @@ class WorkerRegistry:
             if before.get(key) != item:
                 self._on_notice(item)
 
-    def _open(self) -> Filesystem:
-        if self._filesystem is None:
-            self._filesystem, self._directory = filesystem_for(self._directory)
-        return self._filesystem
-
-    def _names(self, filesystem: Filesystem) -> list[str]:
+    def _names(self) -> list[str]:
         try:
-            names = files_of_others(filesystem.list_names(self._directory))
+            names = files_of_others(self._filesystem.list_names(self._directory))
         except FileNotFoundError:
             return []
         if len(names) <= MAX_TASKS:
@@ -185,10 +179,10 @@ class WorkerRegistry:
                 name: replace(item, beat_monotonic=item.beat_monotonic + blind) for name, item in self._seen.items()
             }
 
-    def _observe(self, filesystem: Filesystem, name: str, began: float) -> ObservedWorker | None:
+    def _observe(self, name: str, began: float) -> ObservedWorker | None:
         before = self._seen.get(name)
         try:
-            record = self._read(filesystem, name)
+            record = self._read(name)
         except ValueError as error:
             self._warn_once(name, f"cannot be decoded: {error}")
             if before is None:
@@ -217,14 +211,14 @@ class WorkerRegistry:
         )
         return ObservedWorker(record=record, beat_monotonic=beat_monotonic, beat_at=beat_at, state=state)
 
-    def _read(self, filesystem: Filesystem, name: str) -> LivenessRecord:
+    def _read(self, name: str) -> LivenessRecord:
         path = os.path.join(self._directory, name)
         try:
-            record = read_record(filesystem, path)
+            record = read_record(self._filesystem, path)
         except OSError:  # on network file systems a file that is replaced while it is read is stale
-            record = read_record(filesystem, path)
+            record = read_record(self._filesystem, path)
         # A process writes its stop record before it ends: maybe after the first read.
-        return read_record(filesystem, path) if self._is_gone(record) else record
+        return read_record(self._filesystem, path) if self._is_gone(record) else record
 
     def _is_gone(self, record: LivenessRecord) -> bool:
         return is_gone(record, self._machine, self._runs)

@@ -112,9 +112,9 @@ def test_stalls_and_what_it_waits_for_are_said(heartbeats, filesystem) -> None:
     assert filesystem.written.get()["stalled"] is True
     worker.write(StallRecord(session=SESSION, state="end", phase="training", since=0.0))
     assert filesystem.written.get()["stalled"] is False
-    worker.waiting_for("the chief")
+    worker.note(waiting_for="the chief")
     assert filesystem.written.get()["waiting_for"] == "the chief"
-    worker.waiting_for(None)
+    worker.note(waiting_for=None)
     assert filesystem.written.get()["waiting_for"] is None
 
 
@@ -135,12 +135,12 @@ def test_its_progress_is_said_at_once_when_it_is_known_and_then_with_each_beat(h
 def test_the_last_word_is_there_when_the_process_ends(tmp_path: Path, heartbeats, threads) -> None:
     """The caller waits for it; nothing comes after it."""
     worker = heartbeats(spawn=threads)
-    worker.waiting_for("the chief")
+    worker.note(waiting_for="the chief")
     worker.write(heartbeat("stopped", step=9))
     worker.write(StopRecord(session=SESSION, reason="error", error="ValueError: NaN" + "." * 10_000, step=10, steps=5))
     before = (tmp_path / FILE).read_bytes()
     worker.write(heartbeat("training"))
-    worker.waiting_for("more")
+    worker.note(waiting_for="more")
     worker.close()
     threads.join()
     assert (tmp_path / FILE).read_bytes() == before
@@ -165,7 +165,7 @@ def test_a_long_story_is_cut(heartbeats, filesystem) -> None:
     """The file stays small, whatever the process waits for."""
     worker = heartbeats()
     filesystem.written.get()
-    worker.waiting_for("x" * 100_000)
+    worker.note(waiting_for="x" * 100_000)
     assert filesystem.written.get()["waiting_for"] == "x" * 2000
 
 
