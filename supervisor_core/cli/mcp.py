@@ -71,6 +71,8 @@ MOST_CHARACTERS = 20_000
 """Of an answer: some 6,000 tokens."""
 _ROOM = 200
 """Of these, for what is said of what was left out."""
+_LEAST_ITEMS = 5
+"""Of a list within another one."""
 MOST_OF_A_TEXT = 500
 """Characters of one text; beyond it, its begin and the number of the others is shown."""
 
@@ -482,40 +484,23 @@ def answer(found: Mapping[str, Any]) -> str:
     """Return an answer as JSON, with `NOTE` before it: at most `MOST_CHARACTERS`.
 
     Where it would be longer the ends of the longest lists are left out, and ``left_out`` says of each how many items.
-    Of a long list of runs the longest lists in them go first: each run is there with a part.
+    Lists within others go first, down to `_LEAST_ITEMS`: each run is there with a part.
 
     Args:
         found: plain values. A key is a name of ours, never a text from a log: `pairs` has those.
     """
     shown: dict[str, Any] = {"note": NOTE, **_shown(found)}
-    while len(text := json.dumps(shown, ensure_ascii=False)) > MOST_CHARACTERS:
-        key, size, holders = _longest(shown)
-        share = max(0.0, 1.0 - (len(text) + _ROOM - MOST_CHARACTERS) / size)
+    while (excess := len(text := json.dumps(shown, ensure_ascii=False)) - MOST_CHARACTERS) > 0:
+        lists = list(_lists(shown))
+        inner = [each for each in lists if len(each[1][each[0]]) > _LEAST_ITEMS and not any(_lists(each[1][each[0]]))]
+        key, holder = max(inner or lists, key=lambda each: len(json.dumps(each[1][each[0]], ensure_ascii=False)))
+        items = holder[key]
+        share = max(0.0, 1.0 - (excess + _ROOM) / len(json.dumps(items, ensure_ascii=False)))
+        kept = min(len(items) - 1, max(int(len(items) * share), _LEAST_ITEMS if inner else 0))
         left_out = shown.setdefault("left_out", {})
-        for holder in holders:
-            number = len(holder[key])
-            kept = min(number - 1, max(int(number > 1), int(number * share)))
-            left_out[key] = left_out.get(key, 0) + number - kept
-            holder[key] = holder[key][:kept]
+        left_out[key] = left_out.get(key, 0) + len(items) - kept
+        holder[key] = items[:kept]
     return text
-
-
-def _longest(shown: dict[str, Any]) -> tuple[Any, int, list[dict[str, Any]]]:
-    """Return which lists are cut: their key, how many characters they have, and the mappings that they are in. The
-    longest list of all; where most of it are lists of one name, which hold no others, these, in all of its items."""
-    lists = list(_lists(shown))
-    several = [(key, holder) for key, holder in lists if len(holder[key]) > 1]
-    longest = max(((key, _length(holder[key]), [holder]) for key, holder in several or lists), key=lambda each: each[1])
-    inner: dict[Any, list[dict[str, Any]]] = {}
-    for key, holder in several:
-        if not any(True for item in holder[key] for _ in _lists(item)):
-            inner.setdefault(key, []).append(holder)
-    sizes = [(key, sum(_length(each[key]) for each in holders), holders) for key, holders in inner.items()]
-    return max((each for each in sizes if 2 * each[1] > longest[1]), key=lambda each: each[1], default=longest)
-
-
-def _length(value: Any) -> int:
-    return len(json.dumps(value, ensure_ascii=False))
 
 
 def pairs(values: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -539,13 +524,13 @@ def _shown(value: Any, name: str = "") -> Any:
 
 def _lists(value: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Yield each list that has items: its key, and the mapping that it is in."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _lists(item)
     for key, each in value.items() if isinstance(value, dict) else ():
-        if isinstance(each, dict):
-            yield from _lists(each)
-        elif isinstance(each, list) and each:
+        if isinstance(each, list) and each:
             yield key, value
-            for item in each:
-                yield from _lists(item)
+        yield from _lists(each)
 
 
 @click.command(
