@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import errno
 import json
-import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
 
-from supervisor_core.cli import export as export_file
 from supervisor_core.events.telemetry import CheckpointRecord, SessionRecord, StopRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.history.rows import TABLES
@@ -68,24 +63,6 @@ def test_scalars_are_what_a_file_holds(run: Command, logs: Path, tmp_path: Path)
     assert rows[0]["wall_time"] == START and rows[0]["running_time"] == rows[5]["running_time"] == 0.0
 
 
-def test_every_format_has_the_same_rows(run: Command, logs: Path, tmp_path: Path) -> None:
-    """Parquet and CSV have the value that JSON cannot hold, too; the table of columns is in the Parquet file."""
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    for suffix in ("parquet", "csv", "jsonl"):
-        assert run("export", logs, "-o", tmp_path / f"runs.{suffix}").exit_code == 0
-    expected = lines(tmp_path / "runs.jsonl")
-    table = parquet.read_table(tmp_path / "runs.parquet")
-    rows = table.to_pylist()
-    assert str(rows[-1].pop("value")) == "nan" and expected[-1].pop("value") is None
-    assert rows == expected
-    assert table.schema.field("kept").metadata[b"description"].startswith(b"False where")
-    with open(tmp_path / "runs.csv", newline="") as file:
-        read = list(csv.DictReader(file))
-    assert read[-1].pop("value") == "nan"
-    assert read == [{name: str(value).replace("True", "true").replace("False", "false") for name, value in row.items()}
-                    for row in expected]  # fmt: skip
-
-
 def test_several_logdirs_are_one_table(run: Command, logs: Path, tmp_path: Path) -> None:
     """Names are relative to what the logdirs have in common; filters choose runs by their names in their logdirs."""
     assert run("export", logs / "a", logs / "b", "-o", tmp_path / "runs.jsonl").exit_code == 0
@@ -107,20 +84,6 @@ def test_what_cannot_be_read_is_said(run: Command, logs: Path, tmp_path: Path) -
     assert done.stderr.startswith(f"b: {file} at byte ") and done.stderr.count("\n") == 1
 
 
-def test_progress_is_runs_and_values(run: Command, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values move while one large run is read; runs are those of all logdirs."""
-    said: list[dict[str, Any]] = []
-
-    @contextmanager
-    def recorded(*_: object) -> Iterator[Callable[..., None]]:
-        yield lambda **given: said.append(given)
-
-    monkeypatch.setattr(export_file, "progress_bar", recorded)
-    assert run("export", logs / "a", logs / "b", "-o", tmp_path / "runs.csv").exit_code == 0
-    assert [given["description"] for given in said if "description" in given] == ["0", "5", "8", "9"]
-    assert [(given["completed"], given["total"]) for given in said if "total" in given] == [(1, 1), (2, 2)]
-
-
 def test_without_runs_nothing_is_replaced(run: Command, logs: Path, tmp_path: Path) -> None:
     """An error says that there are none, as that of every command."""
     (tmp_path / "runs.csv").write_text("before")
@@ -128,21 +91,6 @@ def test_without_runs_nothing_is_replaced(run: Command, logs: Path, tmp_path: Pa
         done = run("export", logs, "--include", "c", "-o", tmp_path / "runs.csv", *more)
         assert done.exit_code == 2 and "There are no events files in" in done.stderr and "'c'" in done.stderr
     assert (tmp_path / "runs.csv").read_text() == "before"
-
-
-def test_a_full_disk_leaves_what_was_there(
-    run: Command, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the exit status of every command; nothing half is left."""
-    (tmp_path / "runs.csv").write_text("before")
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    done = run("export", logs, "-o", tmp_path / "runs.csv")
-    assert (done.exit_code, done.stderr) == (74, "Error: Cannot write the output: No space left on device.\n")
-    assert (tmp_path / "runs.csv").read_text() == "before" and sorted(os.listdir(tmp_path)) == ["logs", "runs.csv"]
 
 
 def test_the_other_tables(run: Command, logs: Path, tmp_path: Path) -> None:

@@ -72,15 +72,6 @@ def test_what_of_a_run_could_not_be_read_is_printed(
     assert run("inspect", tmp_path, "--run", "good").exit_code == 0
 
 
-def test_what_is_no_fault_leaves_the_status_alone(run: Run, tmp_path: Path) -> None:
-    """An empty file holds nothing; one that ends within a record is how a live or a killed run looks."""
-    file = write(tmp_path, reason="completed")
-    file.write_bytes(file.read_bytes() + b"torn")
-    (tmp_path / "events.out.tfevents.1.empty").touch()
-    shown = run("inspect", tmp_path)
-    assert (shown.exit_code, "not read" in shown.stdout) == (0, False)
-
-
 @each("terminal", [False, True])
 def test_a_name_is_never_cut_nor_wrapped(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ import yaml
 from click.testing import Result
 
 from supervisor_core import __version__
-from supervisor_core.metrics.config_files import Deployed, dashboard, manifests
+from supervisor_core.metrics.config_files import Deployed, manifests
 from supervisor_core.run.model.thresholds import Thresholds
 from tests.cases import each
 
@@ -21,19 +20,6 @@ def printed(result: Result) -> list[Any]:
     """What was printed, as kubectl reads it."""
     assert result.exit_code == 0, result.output
     return list(yaml.safe_load_all(result.stdout))
-
-
-def test_the_dashboard_goes_by_other_labels(run: Callable[..., Result]) -> None:
-    """By those of ``--by``: by the name alone, and by a label of the scraper's."""
-    by_name, by_team = (json.loads(run("dashboard", "--by", by).stdout) for by in ("run", "run,team"))
-    assert by_name == dashboard(by=("run",)) and by_team == dashboard(by=("run", "team"))
-    queries = [item["query"]["query"] for item in by_name["templating"]["list"] if item["type"] == "query"]
-    assert queries == ["label_values(supervisor_run_state, run)"]
-    assert "namespace" not in json.dumps(by_name["panels"])
-    assert 'label_values(supervisor_run_state{team=~"$team"}, run)' in [
-        item["query"]["query"] for item in by_team["templating"]["list"] if item["type"] == "query"
-    ]
-    assert "&var-team=${__data.fields.team:percentencode}" in json.dumps(by_team["panels"])
 
 
 def test_the_manifests_are_printed(run: Callable[..., Result]) -> None:

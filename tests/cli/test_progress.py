@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import pty
-import threading
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,26 +66,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     made = Terminal()
     yield made
     made.close()
-
-
-def test_a_short_command_shows_nothing(terminal: Terminal) -> None:
-    """Not one byte is written before the time is over, however often that is looked at."""
-    looks = threading.Semaphore(0)
-
-    class Watched(Hand):
-        def monotonic(self) -> float:
-            if threading.current_thread().name == "progress-bar":
-                looks.release()
-            return self.now
-
-    clock = Watched()
-    with runs_bar("reading", clock=clock, console=terminal.console) as on_progress:
-        clock.now += SHOW_AFTER_SECS - 0.01
-        on_progress(3, 10)
-        while looks.acquire(blocking=False):
-            pass
-        assert looks.acquire(timeout=60.0) and looks.acquire(timeout=60.0)
-    assert terminal.rest() == ""
 
 
 def test_a_long_command_shows_how_much_is_done(terminal: Terminal) -> None:

@@ -9,12 +9,11 @@ from typing import Any
 from supervisor_core.cli.look import SeenRun
 from supervisor_core.cli.overview import overview
 from supervisor_core.cli.text import STATES, advice_text, again_text
-from supervisor_core.cli.timeline import bar
 from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.model.checkpoints import Checkpoint
-from supervisor_core.run.model.run import AtRisk, Goodput, Run, Silence, Stall, ThreadHistory
+from supervisor_core.run.model.run import AtRisk, Goodput, Run, Stall, ThreadHistory
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.model.tag_values import NonFinite
 from tests.cases import each
@@ -58,11 +57,6 @@ def stall(**more: Any) -> Stall:
     """A stall of the second session that lasts."""
     known = {"session": "s2", "phase": "training", "since": START, "step": 5, "secs": 50.0, "timeout_secs": 30.0}
     return Stall(**{**known, "until": None, "stacks": {}, **more})
-
-
-def test_a_bar_shows_each_stretch_where_it_was() -> None:
-    """Ten seconds in ten characters: a stretch covers its seconds, and the last one that does wins."""
-    assert bar([(0.0, 4.0, "a"), (6.0, 9.9, "b"), (3.0, 3.0, "x")], 0.0, 10.0, 10) == "aaaxa bbbb"
 
 
 def test_a_timeline_shows_what_happened() -> None:
@@ -260,17 +254,6 @@ def test_a_session_has_the_verdict_on_its_resume(exact: bool | None, check: Resu
     head, one, two = (line.split("  ") for line in drawn[start:].splitlines()[:3])
     assert "resume" in head and word in two and word not in one
     assert "resume" not in shown(run(), 160)
-
-
-def test_a_silence_is_drawn_and_named_in_the_headline() -> None:
-    """How long the process did not run is in the first line, and where is on the axis."""
-    silence = Silence(session="s2", since=START + 600, until=START + 650, secs=50.0, cause="machine_suspended")
-    goodput = replace(GOODPUT, secs={"productive": 950.0, "silent": 50.0}, ratio=0.95)
-    drawn = shown(run(silences=(silence,), goodput=goodput)).splitlines()
-    assert "silent for 50 s (machine suspended)" in drawn[0]
-    (lane,) = [line for line in drawn if line.startswith("silent ") and "╌" in line]
-    assert any("silent" in line and "5.0 %" in line for line in drawn)
-    assert lane.index("╌") > len(lane.rstrip()) // 2
 
 
 def test_a_run_without_anything_is_shown() -> None:

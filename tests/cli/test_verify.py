@@ -84,15 +84,6 @@ def test_when_nothing_is_left(run: Run, logdir: Path, damage: Callable[[Path], o
     assert "A restart would stop with an error: none of its checkpoints can be read." in result.stdout
 
 
-def test_a_torn_state_file_is_noted(run: Run, logdir: Path) -> None:
-    """The checkpoints are found all the same; the torn file is noted; status 1."""
-    (logdir / "first" / "checkpoint").write_bytes(b'model_checkpoint_path: "mod')
-    result = run("verify", logdir / "first")
-    assert result.exit_code == 1
-    assert "  note     the state file 'checkpoint' cannot be understood:" in result.stdout
-    assert "A restart would resume from model.ckpt-200 (step 200)." in result.stdout
-
-
 def test_older_ones_that_were_deleted_are_no_damage(run: Run, logdir: Path) -> None:
     """A checkpoint that the state file still names and somebody deleted is missing; only the chosen one matters."""
     for path in (logdir / "first").glob("model.ckpt-100.*"):
@@ -179,14 +170,6 @@ def events_file(run_directory: Path) -> Path:
     """The one events file of a run."""
     (file,) = run_directory.glob("*tfevents*")
     return file
-
-
-def test_events_files_are_read_back_too(run: Run, with_events: Path) -> None:
-    """Each run's are summed up; one that has no checkpoints is a run as well, with nothing to resume."""
-    result = run("verify", with_events)
-    assert result.exit_code == 0
-    assert result.stdout.count("  good     1 events file, 12 records\n") == 2
-    assert result.stdout.endswith("third\n  good     1 events file, 12 records\n")
 
 
 def test_a_damaged_graph_is_found(run: Run, with_events: Path) -> None:

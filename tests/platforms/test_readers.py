@@ -41,23 +41,6 @@ with supervise(sys.argv[1], state={"model": model}, save_steps=10) as run:
             print("trains", flush=True)
 """
 
-TAB = """
-import json, sys
-from types import SimpleNamespace
-from tensorboard.plugins import base_plugin
-from werkzeug.test import Client
-from supervisor_core.base.tensorboard_tab import SupervisorLoader
-plugin = SupervisorLoader().load(base_plugin.TBContext(logdir=sys.argv[1], flags=SimpleNamespace()))
-app = Client(plugin.get_plugin_apps()["/*"])
-answers = {}
-for route in sys.argv[2:]:
-    while (answer := app.get("/data/plugin/supervisor/" + route)).status_code == 503:
-        pass  # it is being read: each request waits for that
-    answers[route] = [answer.status_code, answer.get_json()]
-print(json.dumps(answers))
-plugin.close()
-"""
-
 
 def start(system: str | None, program: str, *arguments: object) -> subprocess.Popen[str]:
     """Run a program as on another system; as on this one with None."""
@@ -118,17 +101,6 @@ def test_the_exporter_serves_and_stops_there(system: str, logdir: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 0
     assert f'supervisor_global_step{{run="{logdir.name}/a"}} 20.0' in metrics.splitlines()
-
-
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_the_tab_answers_the_same_there(system: str, logdir: Path) -> None:
-    """The list of runs, and the page of one."""
-    routes = ("runs", "run?run=a")
-    here, there = (done(each, TAB, logdir, *routes) for each in (None, system))
-    assert there[0] == here[0] == 0, there[2]
-    answers = json.loads(there[1])
-    assert [answers[route][0] for route in routes] == [200, 200]
-    assert without_ages(answers) == without_ages(json.loads(here[1]))
 
 
 def test_a_link_in_a_checkpoint_is_not_followed_on_windows(logdir: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.base.systems import free_bytes, read_at, user_id, user_name
+from supervisor_core.base.systems import free_bytes, read_at
 from supervisor_core.storage import opening
 
 
@@ -22,13 +22,6 @@ def test_any_place_of_a_file_can_be_read(tmp_path: Path, monkeypatch: pytest.Mon
     finally:
         os.close(descriptor)
     assert parts == [b"789", b"234", b"9", b""]
-
-
-def test_there_is_one_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whom every file belongs to; it need not have a name."""
-    assert user_id() == os.geteuid()
-    monkeypatch.delattr(os, "geteuid")
-    assert user_id() == 0 and user_name(2**31 - 7) is None
 
 
 def test_what_the_disk_has_is_known_without_the_number_of_its_blocks(

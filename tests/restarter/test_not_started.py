@@ -63,12 +63,6 @@ def test_a_file_that_is_not_executable(tmp_path: Path, by_path: bool) -> None:
     assert reason(found if by_path else "train", path=str(tmp_path)) == said
 
 
-def test_a_path_without_a_file_and_one_of_a_directory(tmp_path: Path) -> None:
-    """Each is named."""
-    assert reason(f"{tmp_path}/a") == f"there is no file '{tmp_path}/a'"
-    assert reason(str(tmp_path)) == f"'{tmp_path}' is a directory, not a program"
-
-
 @each(
     "first_line, said",
     [
@@ -99,11 +93,6 @@ def test_a_program_for_another_system(tmp_path: Path) -> None:
     if Path(found).read_bytes() == head:
         pytest.skip("the shell of this system is linked statically, or to another loader")
     assert "the loader that it names is missing" in reason(found)
-
-
-def test_any_other_reason_names_the_program(tmp_path: Path) -> None:
-    """As too long a command line."""
-    assert reason("/bin/true", "x" * (1 << 22)) == "'/bin/true': Argument list too long"
 
 
 def test_the_line_of_the_restarter_names_it(running: Callable[..., Any]) -> None:
