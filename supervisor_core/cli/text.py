@@ -313,10 +313,11 @@ def resume_lines(run: Run) -> list[str]:
 
 
 def _reason_lines(newest: Session) -> list[str]:
-    if newest.resume_exact is not False or len(newest.resume_reasons) < 2:
+    reasons = newest.why_not_exact or ()
+    if len(reasons) < 2:
         return []
-    lines = [f"Not an exact resume: {reason}" for reason in newest.resume_reasons[:SHOWN_REASONS]]
-    more = len(newest.resume_reasons) - len(lines)
+    lines = [f"Not an exact resume: {reason}" for reason in reasons[:SHOWN_REASONS]]
+    more = len(reasons) - len(lines)
     return [*lines, f"Not an exact resume: other reasons: {more}; --json has all."] if more > 0 else lines
 
 

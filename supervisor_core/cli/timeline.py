@@ -254,11 +254,8 @@ def _moment_of(run: Run, session: Session, step: float, began: float, ended: flo
 
 
 def _resume(session: Session) -> str:
-    if session.resume_exact is False:
-        return "not exact"
-    if session.resume_check is not None:
-        return "observed exact"
-    return "nothing against it" if session.resume_exact else ""
+    is_observed = session.resume_check is not None and session.why_not_exact is None
+    return "observed exact" if is_observed else session.resume_verdict
 
 
 def _sessions(run: Run) -> list[RenderableType]:

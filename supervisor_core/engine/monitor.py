@@ -42,7 +42,6 @@ from supervisor_core.events.telemetry import (
     rounded,
 )
 from supervisor_core.run.fold.advice import FAILURES, Costs
-from supervisor_core.run.fold.recomputed import checked
 from supervisor_core.run.judge.culprit import Rank, Verdict, name_of_chief, ranks_of, shared_timeout, verdict_of
 from supervisor_core.run.model.run import PRODUCTIVE
 from supervisor_core.run.model.words import next_sentence, pause_text
@@ -280,7 +279,7 @@ class SessionMonitor:
             phase=now.phase,
             state=self._ended or ("stalled" if self._stalls.stalled else "running"),
             error=self._error,
-            session=who.record if who.resume_check is None else checked(who.record, who.resume_check),
+            session=who.record.checked(who.resume_check),
             labels=who.record.labels,
             resume_check=who.resume_check,
             session_seen_at=self._clock.wall() if self._ended_at is None else self._ended_at,

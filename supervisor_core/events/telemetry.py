@@ -28,8 +28,8 @@ from supervisor_core.events.notice_record import NoticeRecord as NoticeRecord
 from supervisor_core.events.place import MAX_LOCATION_CHARS, Pace
 from supervisor_core.events.place import WorkerState as WorkerState
 from supervisor_core.events.place import WorkerStatus as WorkerStatus
-from supervisor_core.events.record_fields import Name, Number, Text, Whole, decode
-from supervisor_core.events.resume_record import AboutResume
+from supervisor_core.events.record_fields import Name, Number, Text, Whole, decode, replaced
+from supervisor_core.events.resume_record import AboutResume, ResumeRecord
 from supervisor_core.process.stacks import Activity
 
 SCHEMA_VERSION = 1
@@ -156,6 +156,23 @@ class SessionRecord:
     """Number of devices of the whole run, of all processes."""
     metrics_address: Text | None = None
     """Where the process serves its metrics, as ``host:port``; None if it does not."""
+
+    @property
+    def why_not_exact(self) -> tuple[str, ...] | None:
+        """Why training does not go on exactly as without the restart; None if nothing speaks against it."""
+        return None if self.resume_exact is not False else self.resume_reasons or ("No reason is given",)
+
+    @property
+    def resume_verdict(self) -> str:
+        """Whether training goes on exactly, in a few words; empty where that is not known."""
+        return {True: "nothing against it", False: "not exact", None: ""}[self.resume_exact]
+
+    def checked(self, check: ResumeRecord | None) -> SessionRecord:
+        """Return the record with what was observed of its resume: one whose recomputed values differ is not exact,
+        whatever was captured."""
+        if check is None or check.is_equal is not False:
+            return self
+        return replaced(self, resume_exact=False, resume_reasons=(f"{check.text}.", *self.resume_reasons))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,8 @@ import numpy as np
 
 from supervisor_core.events.chunk import Mark, Points, TelemetryMark
 from supervisor_core.events.losses import LOSS, prominence
-from supervisor_core.events.record_fields import MAX_NAME_CHARS, replaced
+from supervisor_core.events.record_fields import MAX_NAME_CHARS
 from supervisor_core.events.resume_record import DigestRecord, ResumeRecord
-from supervisor_core.events.telemetry import SessionRecord
 
 MAX_POINTS = 100_000
 """Points kept of before the restart: those of the lowest steps."""
@@ -210,14 +209,6 @@ class Recomputed:
             session=found.session, what=found.what, compared=found.compared, equal=found.equal,
             tag=name[:MAX_NAME_CHARS], step=step, before=_shown(name, before), now=_shown(name, now),
         )  # fmt: skip
-
-
-def checked(record: SessionRecord, check: ResumeRecord) -> SessionRecord:
-    """Return a session's record with what was observed of its resume: one whose recomputed values differ is not
-    exact, whatever was captured."""
-    if check.is_equal is not False:
-        return record
-    return replaced(record, resume_exact=False, resume_reasons=(f"{check.text}.", *record.resume_reasons))
 
 
 def _kind(tag: str) -> Kind:

@@ -13,7 +13,6 @@ from supervisor_core.events.record_fields import replaced, values_of
 from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord
 from supervisor_core.run.fold.file_fold import Reached
 from supervisor_core.run.fold.heartbeat_folds import WorkerReport
-from supervisor_core.run.fold.recomputed import checked
 from supervisor_core.run.fold.session_fold import SessionFold, is_hanging
 from supervisor_core.run.fold.session_parts import CLOCK_SET_SECS, clocks_differ
 from supervisor_core.run.fold.step_time_curve import StepTimeCurve
@@ -167,11 +166,9 @@ def _session(fold: SessionFold, times: _Times, files: Sequence[str]) -> Session:
     if record is None:
         record = SessionRecord(session=fold.id, attempt=fold.beats.attempt or 0, host=host_of(files))
     beat, stop, saves = fold.beats.last or HeartbeatRecord(session=fold.id), fold.stop, fold.saves
-    if fold.resume_check is not None:
-        record = checked(record, fold.resume_check)
     outcome: Outcome = (stop.reason or "unknown") if stop else "running"
     return Session(
-        **{**values_of(record), "started_at": times.started_at},
+        **{**values_of(record.checked(fold.resume_check)), "started_at": times.started_at},
         ended_at=times.ended_at,
         outcome=outcome,
         inferred=False,

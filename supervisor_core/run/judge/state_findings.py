@@ -279,10 +279,10 @@ def ending(about: Subject) -> Iterator[Finding]:
     run, last, limits = about.run, about.last, about.thresholds
     if last is None:
         return
-    if last.resume_exact is False:
-        more = len(last.resume_reasons) - 1
+    if last.why_not_exact is not None:
+        more = len(last.why_not_exact) - 1
         others = f" (and {counted(more, 'other reason')})" if more > 0 else ""
-        why = sentence(last.resume_reasons[0])[:-1] if last.resume_reasons else "No reason is given"
+        why = sentence(last.why_not_exact[0])[:-1]
         words = {"why": why, "others": others}
         yield found("resumed_not_exactly", words, since=last.started_at, step=last.restored_step)
     interval, best = run.advice.present_interval_secs, run.advice.recommended_interval_secs

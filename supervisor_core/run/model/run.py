@@ -99,8 +99,8 @@ class Session(SessionRecord):
     inferred: bool
     """Whether it was inferred from events other than its own telemetry."""
     resume_check: ResumeRecord | None = None
-    """What the steps show that it recomputed after its resume; None where none was compared. Where a value differs,
-    `resume_exact` is False and the first of `resume_reasons` says so."""
+    """What the steps show that it recomputed after its resume; None where none was compared. See
+    `SessionRecord.checked`."""
     gone: bool = False
     """Whether its process is known to be over, though no record says how it ended."""
     first_step: int | None = None

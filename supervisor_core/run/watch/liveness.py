@@ -12,13 +12,14 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from hashlib import sha256
 from typing import Any, cast
 from urllib.parse import quote
 
 from supervisor_core.base.errors import EventsError
 from supervisor_core.base.json_records import parse_object, record_of
+from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     WorkerState,
@@ -191,18 +192,10 @@ def status_of(record: LivenessRecord, state: WorkerState, seen_at: float) -> Wor
     return WorkerStatus(
         name=record.task,
         state=state,
-        phase=record.phase,
-        waiting_for=record.waiting_for if state == "waiting" else None,
-        step=record.step,
-        steps=record.steps,
         last_seen_at=seen_at,
-        started_at=record.started_at,
-        host=record.host,
-        pid=record.pid,
-        error=record.error,
-        progress_age_secs=record.progress_age_secs,
-        hang_timeout_secs=record.hang_timeout_secs,
-        held=record.held,
-        place=record.place,
-        pace=record.pace,
+        waiting_for=record.waiting_for if state == "waiting" else None,
+        **{name: value for name, value in values_of(record).items() if name in _SHARED},
     )
+
+
+_SHARED = frozenset(each.name for each in fields(WorkerStatus)) - {"waiting_for"}
