@@ -75,7 +75,6 @@ KERAS = ("keras:Sequential",)
 # keep one processor busy, or none, while the other workers have nothing left.
 FIRST = (
     "tests/frameworks/test_torch_nodes.py",
-    "tests/tf1/monitoring/",
     "tests/monitoring/test_alerts.py",
     "tests/monitoring/test_end_to_end.py",
     "tests/monitoring/test_adapters.py",
@@ -89,7 +88,6 @@ FIRST = (
     "tests/examples/test_demo.py",
     "tests/tf1/test_private_symbols.py",
     "tests/tf1/cluster/test_supervisor_cluster.py",
-    "tests/tf1/cluster/test_network_cut.py",
     "tests/tf1/test_session_differential.py",
     "tests/examples/test_cluster.py",
     "tests/browser/",
@@ -113,9 +111,7 @@ LONG = (
     "tests/restarter/test_stop.py",
     "tests/tb_plugin/test_real_tensorboard.py",
     "tests/tf1/cluster/test_adoption.py",
-    "tests/tf1/cluster/test_network_cut.py",
     "tests/tf1/cluster/test_supervisor_cluster.py",
-    "tests/tf1/monitoring/",
     "tests/tf1/test_one_graph.py",
 )
 """Trials with many real processes: whole files that are marked long."""

@@ -26,10 +26,10 @@ from supervisor_core.lightning.ranks import (
     launcher_waits,
     let_ranks_end,
     limits_of,
-    refuse_optimizer,
     refuse_strategy,
 )
 from supervisor_core.torch.ranks import present_ranks
+from supervisor_core.torch.shards import refuse_split
 from supervisor_core.torch.tensors import KINDS, random_sources, structure_of
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.torch.writer import summary_writer
@@ -270,7 +270,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         if ranks is None:
             return Run(self.logdir, state=TrainingState(**training), **named)
         for optimizer in trainer.optimizers:
-            refuse_optimizer(optimizer)
+            refuse_split(optimizer)
         return DistributedRun(
             self.logdir,
             state=FitRanksState(ranks=ranks, own=(DATA, METRICS), trainer=self._state, **training),

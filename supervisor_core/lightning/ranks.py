@@ -91,19 +91,6 @@ def refuse_strategy(trainer: Any) -> None:
         )
 
 
-def refuse_optimizer(optimizer: Any) -> None:
-    """Do nothing, but for an optimizer of which each rank has another part.
-
-    Raises:
-        ValueError: for a ``ZeroRedundancyOptimizer``.
-    """
-    if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
-        raise ValueError(
-            "The state of a ZeroRedundancyOptimizer is split over the ranks, which SupervisorCallback does not save: "
-            "use an optimizer whose state each rank has, as torch.optim's."
-        )
-
-
 def limits_of(trainer: Any) -> tuple[str, ...]:
     """Return what the ranks have that no checkpoint holds: sentences."""
     size, strategy, module = trainer.world_size, trainer.strategy, trainer.lightning_module

@@ -155,8 +155,8 @@ class LoopFrame:
         return bool(self._are_the_item)
 
     def names(self, optimizer: Any) -> bool:
-        """Return whether an optimizer, or its scheduler, is one of the variables that are named."""
-        return any(optimizer is item or getattr(item, "optimizer", None) is optimizer for item in self._optimizing)
+        """Return whether an optimizer is one of the variables that are named."""
+        return any(optimizer is item for item in self._optimizing)
 
     def _name(self, limit: str, name: str) -> None:
         names, shown = self._found.setdefault(limit, []), _shown(name)

@@ -99,10 +99,6 @@ STEPS = (
     "The optimizer {} makes steps, and its state is not captured. Give it to supervised(), or keep it in a variable "
     "and add it to state."
 )
-SCHEDULED = (
-    "A scheduler changes the learning rate of {}, and its state is not captured. Give it to supervised(), or keep it "
-    "in a variable and add it to state."
-)
 AHEAD = (
     "The loop was asked for a second batch before the first had made a step or gradients: if batches are fetched "
     "ahead, those are left out after a resume. Ask for each batch when the one before is done."
@@ -121,8 +117,7 @@ class UnsavedOptimizers:
     """
 
     def __init__(self, captured: Iterable[Any]) -> None:
-        self._captured = [item for item in captured if item is not None]
-        self._optimizers = [item for item in self._captured if isinstance(item, torch.optim.Optimizer)]
+        self._optimizers = [item for item in captured if isinstance(item, torch.optim.Optimizer)]
         self._frame: LoopFrame | None = None
         self._found: dict[str, Any] = {}
         self._has_stepped = False
@@ -162,27 +157,8 @@ class UnsavedOptimizers:
         frame = self._frame
         if frame is None:
             return ()
-        steps = [
+        return tuple(
             text
             for text, optimizer in self._found.items()
             if optimizer is None or not (optimizer in frame.known or frame.names(optimizer))
-        ]
-        for item in self._optimizers:
-            marked = any(hasattr(item.step, name) for name in ("_wrapped_by_lr_sched", "_with_counter"))
-            if marked and not (frame.names(item) or any(_schedules(part, item) for part in self._captured)):
-                steps.append(SCHEDULED.format(type(item).__name__))
-        return tuple(steps)
-
-
-def _schedules(value: Any, optimizer: Any, depth: int = 2) -> bool:
-    if value is optimizer or isinstance(value, torch.nn.Module):
-        return False
-    if getattr(value, "optimizer", None) is optimizer:
-        return True
-    if isinstance(value, dict):
-        parts: Iterable[Any] = value.values()
-    elif isinstance(value, (list, tuple)):
-        parts = value
-    else:
-        parts = (getattr(value, name, None) for name in ("scheduler", "schedulers", "_schedulers"))
-    return depth > 0 and any(part is not None and _schedules(part, optimizer, depth - 1) for part in parts)
+        )

@@ -345,6 +345,6 @@ def refuse_split(optimizer: Any) -> None:
     """
     if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
         raise RanksError(
-            "The state of a ZeroRedundancyOptimizer is split over the ranks in a way of its own, which supervised() "
-            "does not save: use FSDP's fully_shard(), or an optimizer whose state each rank has."
+            "The state of a ZeroRedundancyOptimizer is split over the ranks in a way of its own, which is not saved: "
+            "use an optimizer whose state each rank has, or in a loop of your own FSDP's fully_shard()."
         )

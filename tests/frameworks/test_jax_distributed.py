@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,10 +17,9 @@ pytest.importorskip("flax.nnx", reason="flax is not installed")
 
 import numpy as np  # noqa: E402
 
-from supervisor_core.base.errors import DamagedCheckpointError, RanksError  # noqa: E402
+from supervisor_core.base.errors import DamagedCheckpointError  # noqa: E402
 from supervisor_core.checkpoint.jax_files import files_of  # noqa: E402
 from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
-from supervisor_core.jax.ranks import JaxRanks  # noqa: E402
 from supervisor_core.jax.shards import write_pieces  # noqa: E402
 
 pytestmark = pytest.mark.timeout(400)  # several processes each, of which every one may wait for every other
@@ -128,28 +127,3 @@ def test_pieces_that_are_none(tmp_path: Path) -> None:
         piece_file(place, 0, pieces)
         with pytest.raises(DamagedCheckpointError, match=text):
             files_of(SealedFiles.of(str(place)), ["w"])
-
-
-def test_values_are_deleted_when_all_have_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The service keeps at most two of each process."""
-    values: dict[str, bytes] = {}
-    client = SimpleNamespace(
-        key_value_set_bytes=values.__setitem__, key_value_delete=values.pop,
-        blocking_key_value_get_bytes=lambda key, wait: values[f"{key.rpartition('/')[0]}/0"],
-    )  # fmt: skip
-    monkeypatch.setattr(jax, "process_index", lambda: 0)
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    ranks = JaxRanks(client)
-    ranks.open()
-    for number in range(10):
-        ranks.announce(number)
-        assert ranks.compare([number]) == [[number], [number]]
-    assert len(values) <= 2
-
-    def fail(key: str, wait: int) -> bytes:
-        raise RuntimeError("UNAVAILABLE: the service has ended")
-
-    client.blocking_key_value_get_bytes = fail
-    for _ in range(2):
-        with pytest.raises(RanksError, match="Another rank has ended, or cannot be reached: UNAVAILABLE"):
-            ranks.exchange(1)

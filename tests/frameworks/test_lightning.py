@@ -294,45 +294,6 @@ def test_what_a_step_may_be(tmp_path: Path, arguments: dict[str, Any]) -> None:
     )
 
 
-class Plain(lightning.LightningModule):
-    """A model with dropout that says its losses, supervised or not."""
-
-    def __init__(self, say: Say) -> None:
-        super().__init__()
-        self.say = say
-        self.layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 2))
-
-    def training_step(self, batch: Any, number: int) -> Any:
-        loss = torch.nn.functional.cross_entropy(self.layers(batch[1]), batch[2])
-        self.say(loss.item().hex())
-        return loss
-
-    def validation_step(self, batch: Any, number: int) -> None:
-        torch.rand(1)
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-@pytest.mark.parametrize("kind", ["shuffled", "without a length"])
-def test_a_supervised_training_is_the_one_without(tmp_path: Path, kind: str) -> None:
-    """Bit by bit: the callback draws no random number, and none is drawn more often."""
-
-    def fit(say: Say, callbacks: list[Any]) -> None:
-        torch.set_num_threads(1)
-        warnings.simplefilter("ignore")
-        lightning.seed_everything(7, verbose=False)
-        trainer = lightning.Trainer(
-            max_epochs=2, accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
-            enable_progress_bar=False, default_root_dir=tmp_path, callbacks=callbacks,
-        )  # fmt: skip
-        trainer.fit(Plain(say), LOADERS[kind](), DataLoader(samples(), BATCH))
-
-    bare = trial(tmp_path, lambda say: fit(say, []))
-    supervised = trial(tmp_path, lambda say: fit(say, [SupervisorCallback(tmp_path / "run", save_steps=2)]))
-    assert bare == supervised and len(bare[1]) == 12
-
-
 def test_a_second_fit_and_a_run_that_is_over(tmp_path: Path) -> None:
     """A restart goes on in the fit that was under way; where all are over it trains nothing, and has the model."""
     twice = partial(train, fits=(2, 4))

@@ -269,18 +269,6 @@ def test_pytorchs_own_writer(tmp_path: Path) -> None:
     assert [step for tag, step in found if tag == "weights"] == [7, 7, 7]
 
 
-def test_wrong_arguments(tmp_path: Path) -> None:
-    """Are refused before anything is written."""
-    model = torch.nn.Linear(1, 1)
-    with pytest.raises(ValueError, match="epochs is 0"):
-        supervised([], tmp_path, epochs=0, model=model)
-    with pytest.raises(ValueError, match="state has data, which supervised"):
-        supervised([], tmp_path, model=model, state={"data": model})
-    with pytest.raises(TypeError, match=r"state\['ema'\] is a builtins.int"):
-        supervised([], tmp_path, model=model, ema=5)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_step_takes_few_calls(tmp_path: Path) -> None:
     """Where nothing is due: the loop's three generators, the step's number, its count, and its note for other
     threads."""

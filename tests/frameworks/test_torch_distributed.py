@@ -37,7 +37,7 @@ from supervisor_core.torch.position import LoaderPosition  # noqa: E402
 from supervisor_core.torch.shards import ShardFiles, Shards, refuse_split, write_shards  # noqa: E402
 from supervisor_core.torch.tensors import KINDS, random_sources  # noqa: E402
 from supervisor_core.training import random_state  # noqa: E402
-from supervisor_core.training.distributed_run import At, DistributedRun, RankSaver, Row  # noqa: E402
+from supervisor_core.training.distributed_run import RankSaver  # noqa: E402
 from supervisor_core.training.ranks import (  # noqa: E402
     NUMBER,
     RanksState,
@@ -275,19 +275,6 @@ def test_another_number_of_ranks(rank: int, size: int, batch: int) -> None:
     exactness = state.resume(Manifest(format="state-tree", step=12, facts={NUMBER: "2"}), tree, {})
     assert exactness.reasons == (f"Another number of ranks: 2 at the save, {size} now.",)
     assert (position.epoch, position.batch) == (1, batch)
-
-
-def run_with(logdir: Path, others: Others) -> DistributedRun:
-    """A session of one of several ranks that has not begun."""
-    state = RanksState(ranks=others, objects={"data": LoaderPosition([1], random_sources)})
-    return DistributedRun(str(logdir), state=state, options=Options(), policy=SavePolicy(), facade="supervised")
-
-
-def test_ranks_at_different_steps(tmp_path: Path) -> None:
-    """Are an error that names them, on every rank."""
-    run = run_with(tmp_path, Others(row=lambda row: Row(At.STEP, 4)))
-    with pytest.raises(RanksError, match=r"Rank 1 is in its loop at step 4, and rank 0 is at its loop's end at step 5"):
-        run._compare(Row(At.END, 5))
 
 
 def test_a_rank_that_cannot_write_its_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ it."""
 from __future__ import annotations
 
 import copy
-import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.torch.loop_frame import CARRIED, GENERATOR, OBJECT  # noqa: E402
-from supervisor_core.torch.optimizer_steps import AHEAD, SCHEDULED, STEPS, THREAD  # noqa: E402
+from supervisor_core.torch.optimizer_steps import AHEAD, STEPS, THREAD  # noqa: E402
 
 SAMPLES = 24
 
@@ -175,11 +174,6 @@ class _Deep:
         self.inner["within"][0]()
 
 
-def scheduler(loop: Any, model: Any, optimizer: Any) -> None:
-    """A schedule that no variable of the loop's function has."""
-    train(loop, model, optimizer, _deep(torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9).step))
-
-
 def rare_mean(loop: Any, model: Any, optimizer: Any) -> None:
     """Means of the weights that change in every third step: a model, and tensors."""
     mean = torch.nn.Linear(2, 2)
@@ -193,24 +187,12 @@ def rare_mean(loop: Any, model: Any, optimizer: Any) -> None:
                 shadow[name].lerp_(part.detach(), 0.1)
 
 
-def rare_generator(loop: Any, model: Any, optimizer: Any) -> None:
-    """A generator that is used in every third step."""
-    own = random.Random(3)
-    for batch in loop:
-        model(batch).backward()
-        optimizer.step()
-        if loop.batch % 3 == 2:
-            own.random()
-
-
 CASES: dict[str, tuple[Callable[[Any, Any, Any], None], Callable[[], Any], str]] = {
     "a hidden state in layers": (hidden_in_layers, data, CARRIED.format("states")),
     "a replay buffer": (replay_buffer, data, CARRIED.format("seen")),
     "an environment": (game, data, OBJECT.format("env")),
     "a second optimizer": (second_optimizer, data, STEPS.format("Adam")),
-    "a scheduler": (scheduler, data, SCHEDULED.format("SGD")),
     "a mean of the weights in some steps": (rare_mean, data, f"{OBJECT.format('mean')} {CARRIED.format('shadow')}"),
-    "a generator in some steps": (rare_generator, data, GENERATOR.format("own")),
     "a hidden state within the model": (train, data, CARRIED.format("model.inner.hidden")),
     "a batch ahead": (lambda loop, *rest: train(ahead(loop), *rest), data, AHEAD),
     "batches ahead in a thread": (lambda loop, *rest: train(in_a_thread(loop), *rest), data, THREAD),

@@ -179,20 +179,6 @@ def test_a_batch_job(cluster: Cluster, truth: list[list[str]]) -> None:
     assert not (cluster.directory / "requeued").exists()
 
 
-def test_a_batch_job_at_its_time_limit(cluster: Cluster, truth: list[list[str]]) -> None:
-    """SIGTERM to the script: the ranks of both nodes end after the same step, which is saved; the job is requeued, and
-    its next start goes on exactly."""
-    batch = cluster.batch_job({"act": "wait", "step": 9})
-    cluster.wait_for_rank(batch)
-    batch.terminate()
-    assert batch.wait() != 0, cluster.log
-    assert (cluster.directory / "requeued").read_text().count("\n") == 1
-    done = len(cluster.said(0))
-    assert len(cluster.said(1)) == done and run_of(Path(cluster.logdir)).checkpoints[-1].step == done
-    assert cluster.batch_job({}).wait() == 0, cluster.log
-    assert_exact(cluster, truth, before=done, resumed_at=done)
-
-
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_pod_that_is_lost(cluster: Cluster, truth: list[list[str]], node: int) -> None:
     """Its restarter is killed, and with it torchrun and the ranks. When it is there again, both go on exactly."""

@@ -103,22 +103,6 @@ def test_gradients_that_another_optimizer_has_not_used_are_named(tmp_path: Path)
     assert limits == []
 
 
-def test_passes_without_any_step_are_accumulated(tmp_path: Path) -> None:
-    """Nothing is saved between them: the first optimizer that makes a step ends them."""
-    saved: list[int] = []
-
-    def body(loop: Any, models: Any, optimizers: Any) -> None:
-        saved.append(loop.run._saver.newest[1].step if loop.run._saver.newest else 0)
-        models[1](torch.ones(1, 2)).sum().backward()
-        if loop.batch % 3 == 2:
-            optimizers[1].step()
-            optimizers[1].zero_grad()
-            loop.save()
-
-    _loop(tmp_path, body, 9)
-    assert set(saved) <= {0, 3, 6, 9}
-
-
 def test_an_optimizer_of_two_models_of_which_one_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its state could not be split as the model is: it is an error that names both."""
     models = {"model.0": torch.nn.Linear(2, 1), "model.1": torch.nn.Linear(2, 1)}

@@ -18,8 +18,6 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-f
 import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: once here, not in each trial
 
 from supervisor_core import supervise  # noqa: E402
-from supervisor_core.torch.optimizer_steps import PENDING  # noqa: E402
-from supervisor_core.training.position import ACCUMULATED  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 STEPS = 14
@@ -101,51 +99,10 @@ def test_a_killed_loop_goes_on_bit_by_bit(tmp_path: Path, bare: bool) -> None:
     assert [session.outcome for session in run_of(tmp_path / "run").sessions] == ["lost", "completed"]
 
 
-def _limits(tmp_path: Path, body: Callable[[Any, Any, Any], None], steps: int = 3, **state: Any) -> list[str]:
-    """Train, and return what a checkpoint at the end does not capture."""
-    torch.manual_seed(0)
-    model = torch.nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    run = supervise(tmp_path / "run", state={"model": model, "optimizer": optimizer, **state}, save_secs=None)
-    with run:
-        body(run, model, optimizer)
-    return list(run.state.capture(steps).not_captured)
-
-
 def _step(model: Any, optimizer: Any, inputs: Any = None) -> None:
     optimizer.zero_grad()
     model(torch.randn(2) if inputs is None else inputs).sum().backward()
     optimizer.step()
-
-
-def test_gradients_that_are_accumulated_are_not_saved(tmp_path: Path) -> None:
-    """Each pass is a step; a checkpoint waits for one in which an optimizer makes its step."""
-    saved = []
-
-    def body(run: Any, model: Any, optimizer: Any) -> None:
-        for step in run.steps(8):
-            run.wait_until_saved()
-            saved.append(Path(run.newest_checkpoint or "none").name)
-            model(torch.ones(2)).sum().backward()
-            run.save()
-            if step % 3 == 2:
-                optimizer.step()
-                optimizer.zero_grad()
-
-    assert _limits(tmp_path, body) == [ACCUMULATED.format(2)]
-    assert set(saved) == {"none", "ckpt-3", "ckpt-6"}
-
-    def two(run: Any, model: Any, optimizer: Any) -> None:
-        for step in run.steps(2):
-            models[1](torch.ones(2)).sum().backward()
-            if step == 0:
-                optimizers[1].step()
-            models[0](torch.ones(2)).sum().backward()
-            optimizers[0].step()
-
-    models = [torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)]
-    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in models]
-    assert PENDING.format("pair.1") in _limits(tmp_path / "two", two, pair=optimizers, models=models)
 
 
 def test_a_step_calls_few_functions(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.loop_frame import CARRIED, ENUMERATED, GENERATOR, ITERATOR, NUMBER, OBJECT, UNSEEN  # noqa: E402
+from supervisor_core.torch.loop_frame import CARRIED, ENUMERATED, GENERATOR, ITERATOR, NUMBER, OBJECT  # noqa: E402
 
 DATA = torch.arange(1000) * 7919 % 31
 
@@ -107,33 +106,11 @@ def _loops(loop_dir: Path = Path()) -> dict[str, tuple[Callable[[Any, Any], None
             best = min(best, 3.25)
             started += limits["low"]
 
-    def position_of_a_function(loop: Any, model: Any) -> None:
-        def reader_from(at: int) -> Callable[[], None]:
-            def read() -> None:
-                nonlocal at
-                at += 1
-
-            return read
-
-        def other(first: int = 3, second: int = 4) -> int:
-            return first + second
-
-        read = reader_from(0)
-        for _ in loop:
-            read()
-            other()
-
     def object_of_its_own(loop: Any, model: Any) -> None:
         reader = Reader()
         for _ in loop:
             reader.read()
             reader.draw()
-
-    def hidden_generators(loop: Any, model: Any) -> None:
-        bound, partial = np.random.default_rng(3).random, functools.partial(random.Random.random, random.Random(3))
-        for _ in loop:
-            bound()
-            partial()
 
     def file(loop: Any, model: Any) -> None:
         with Path(__file__).open("rb", buffering=0) as text, (loop_dir / "log").open("a") as log:
@@ -172,20 +149,12 @@ def _loops(loop_dir: Path = Path()) -> dict[str, tuple[Callable[[Any, Any], None
                 weights[0].add_(1)
                 own.add_(1)
 
-    def warned(loop: Any, model: Any) -> None:
-        globals().setdefault("__warningregistry__", {"version": 0})
-        for _ in loop:
-            globals()["__warningregistry__"]["version"] += 1
-            model(*get_batch()).backward()
-
     return {
         "a position, and the best value": (position, NUMBER.format("at, best")),
-        "a position that a function keeps": (position_of_a_function, NUMBER.format("read")),
         "an object of the program's own": (
             object_of_its_own,
             f"{ITERATOR.format('reader.rest')} {NUMBER.format('reader.at')} {GENERATOR.format('reader.rng')}",
         ),
-        "generators in callables": (hidden_generators, f"{GENERATOR.format('bound')} {GENERATOR.format('partial')}"),
         "a file": (file, ITERATOR.format("text")),
         "an optimizer, a scheduler, a scaler": (
             optimizers,
@@ -200,7 +169,6 @@ def _loops(loop_dir: Path = Path()) -> dict[str, tuple[Callable[[Any, Any], None
         "an iterator": (iterator, ITERATOR.format("batches")),
         "a hidden state, through a progress bar": (progress_bar, CARRIED.format("hidden")),
         "nothing": (untouched, ""),
-        "a warning, which Python counts": (warned, ""),
     }
 
 
@@ -237,53 +205,3 @@ def test_the_numbers_of_enumerate_are_named(tmp_path: Path, around: Callable[[An
     assert loop.exactness is not None
     assert tuple(reason for reason in loop.exactness.reasons if "enumerate" in reason) == reasons
     assert any("enumerate" in limit for limit in loop.limits) is (bool(reasons) and not own_epochs)
-
-
-class Odd:
-    """What cannot be asked what it is."""
-
-    @property
-    def __class__(self) -> Any:
-        raise RuntimeError("not yet connected")
-
-
-class Unshown:
-    """What cannot be shown, once it was trained with."""
-
-    is_used = False
-
-    def __repr__(self) -> str:
-        if self.is_used:
-            raise OSError("gone")
-        return "unshown"
-
-
-class Closed(torch.nn.Linear):  # type: ignore[misc]
-    """A model that is closed while the training goes on."""
-
-    is_closed = False
-
-    def parameters(self, recurse: bool = True) -> Any:
-        if self.is_closed:
-            raise OSError("closed")
-        return super().parameters(recurse)
-
-
-def test_what_cannot_be_looked_at_is_named_and_ends_nothing(tmp_path: Path) -> None:
-    """Before the first step, after it, and at a later save."""
-    model = Net()
-    odd, item, teacher = Odd(), Unshown(), Closed(1, 1)
-    array = np.array([item], dtype=object)
-    with supervised(range(3), tmp_path, model=model, save_secs=None) as loop:
-        for step in loop:
-            model(*get_batch())
-            item.is_used = True
-            teacher.is_closed = step == 2
-        limits = loop.limits
-    del odd, array
-    assert [limit for limit in limits if "cannot be looked at" in limit] == [
-        UNSEEN.format("odd", "RuntimeError: not yet connected"),
-        UNSEEN.format("array", "OSError: gone"),
-        UNSEEN.format("teacher", "OSError: closed"),
-    ]
-    assert loop.global_step == 3

@@ -16,63 +16,37 @@ from supervisor_core.tf1.cluster.task import task_name
 v1 = tf.compat.v1
 
 
-@pytest.fixture(autouse=True)
-def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is said but what a test says."""
-    monkeypatch.delenv("TF_CONFIG", raising=False)
+UNKNOWN = f"{socket.gethostname()}-{os.getpid()}"
+GRAPHS = [
+    (("/job:worker/task:3",), "worker:3"),
+    (("/job:ps/task:0", "/job:worker/replica:0/task:3/device:CPU:0", "/job:ps/task:1"), "worker:3"),
+    (("/job:worker/task:03/device:GPU:1", "/job:worker/task:3/device:GPU:0"), "worker:3"),
+    (("/device:CPU:0", "/job:trainer/task:0"), "trainer:0"),
+    ((), UNKNOWN),
+    (("/device:CPU:0",), UNKNOWN),
+    (("/job:ps/task:0",), UNKNOWN),
+    (("/job:worker/task:0", "/job:worker/task:1"), UNKNOWN),
+]
 
 
-def place(*devices: str) -> None:
-    """Add an op on each device to the default graph."""
-    for device in devices:
-        with tf.device(device):
-            v1.placeholder(tf.float32, [])
-
-
-def test_as_it_says_itself(graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An option comes before all else, which is not even read."""
-    monkeypatch.setenv("TF_CONFIG", "{nonsense")
-    place("/job:worker/task:3")
-    assert task_name(Options(worker_name="left-hand"), graph) == "left-hand"
-
-
-def test_as_the_environment_says(graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TF_CONFIG comes before the graph."""
-    cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
-    place("/job:worker/task:3")
-    assert task_name(Options(), graph) == "worker:1"
-
-
-@pytest.mark.parametrize(
-    ("devices", "name"),
-    [
-        (("/job:worker/task:3",), "worker:3"),
-        (("/job:ps/task:0", "/job:worker/replica:0/task:3/device:CPU:0", "/job:ps/task:1"), "worker:3"),
-        (("/job:worker/task:03/device:GPU:1", "/job:worker/task:3/device:GPU:0"), "worker:3"),
-        (("/device:CPU:0", "/job:trainer/task:0"), "trainer:0"),
-    ],
-)
-def test_as_its_graph_shows(graph: Any, devices: tuple[str, ...], name: str) -> None:
-    """By the one task, parameter servers aside, that its operations are placed on."""
-    place(*devices)
-    assert task_name(Options(), graph) == name
-
-
-@pytest.mark.parametrize(
-    "devices", [(), ("/device:CPU:0",), ("/job:ps/task:0",), ("/job:worker/task:0", "/job:worker/task:1")]
-)
-def test_nothing_says(graph: Any, devices: tuple[str, ...]) -> None:
-    """Then it is called by its machine and its process; an environment without a cluster says nothing either."""
-    place(*devices)
-    assert task_name(Options(), graph) == f"{socket.gethostname()}-{os.getpid()}"
-
-
-def test_an_environment_that_makes_no_sense(
-    graph: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_worker_is_named_by_options_environment_or_graph(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It does not prevent training: a warning is logged, and the graph gives the name."""
-    monkeypatch.setenv("TF_CONFIG", "{nonsense")
-    place("/job:worker/task:3")
-    assert task_name(Options(), graph) == "worker:3"
-    assert "TF_CONFIG is not JSON" in caplog.text
+    """In this order; by the one task, parameter servers aside, that its operations are placed on, or else by its
+    machine and its process. An environment that makes no sense is warned of, and does not prevent training."""
+    cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
+    for devices, expected in GRAPHS:
+        with tf.Graph().as_default() as graph:
+            for device in devices:
+                with tf.device(device):
+                    v1.placeholder(tf.float32, [])
+        monkeypatch.delenv("TF_CONFIG", raising=False)
+        assert task_name(Options(), graph) == expected
+        monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+        assert task_name(Options(), graph) == "worker:1"
+        monkeypatch.setenv("TF_CONFIG", "{nonsense")
+        assert task_name(Options(worker_name="left-hand"), graph) == "left-hand"
+        assert "TF_CONFIG is not JSON" not in caplog.text
+        assert task_name(Options(), graph) == expected
+        assert "TF_CONFIG is not JSON" in caplog.text
+        caplog.clear()
