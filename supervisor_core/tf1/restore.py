@@ -91,28 +91,6 @@ class RestoreInfo:
         return replace(found, step=read_global_step(sess, global_step))
 
 
-class SessionMaker:
-    """Makes sessions, and says where the model of the last one came from."""
-
-    restore_info = RestoreInfo()
-    """Where it came from; of one that was kept without the step."""
-
-    @property
-    def restored(self) -> Restored | None:
-        """The checkpoint that the last session was restored from; None if its model was initialised."""
-        return self.restore_info.restored
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """The damaged checkpoints that recovery skipped for the last session, newest first."""
-        return self.restore_info.skipped
-
-    @property
-    def adopted(self) -> bool:
-        """Whether the last session's model was found alive in the cluster, and kept as it was."""
-        return self.restore_info.adopted
-
-
 def restore_explicit(sess: Any, saver: Any, path: str) -> Restored:
     """Restore one checkpoint, chosen by the program; the saver's own list of checkpoints stays as it is.
 

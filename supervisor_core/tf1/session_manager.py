@@ -19,7 +19,7 @@ import tensorflow as tf
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.cluster.connect import (
-    LocalMaster,
+    LOCAL,
     as_unavailable,
     close_session,
     is_remote,
@@ -27,13 +27,13 @@ from supervisor_core.tf1.cluster.connect import (
 )
 from supervisor_core.tf1.cluster.ready_flag import ReadyFlag
 from supervisor_core.tf1.cluster.wait import DeadlineWait, SessionContext
-from supervisor_core.tf1.restore import RestoreInfo, SessionMaker, hand_over, restore_explicit, restore_newest
+from supervisor_core.tf1.restore import RestoreInfo, hand_over, restore_explicit, restore_newest
 from supervisor_core.tf1.tf_errors import error_text
 
 _LOG = logging.getLogger("supervisor_core")
 
 
-class SessionManager(SessionMaker, tf.compat.v1.train.SessionManager):
+class SessionManager(tf.compat.v1.train.SessionManager):
     """Restores from a checkpoint, or initialises, and creates the session.
 
     Subclasses may override what they could in the original: ``_restore_checkpoint``, ``_try_run_local_init_op``,
@@ -61,6 +61,9 @@ class SessionManager(SessionMaker, tf.compat.v1.train.SessionManager):
             manager = SessionManager()
             sess = manager.prepare_session("", init_op=init, saver=saver, checkpoint_dir="/runs/a")
     """
+
+    restore_info = RestoreInfo()
+    """Where the last session's model came from; of one that was kept without the step."""
 
     def __init__(
         self,
@@ -92,7 +95,7 @@ class SessionManager(SessionMaker, tf.compat.v1.train.SessionManager):
         self._ready_flag = ready_flag
         self._checkpoint_basename = checkpoint_basename or "model.ckpt"
         self._context = context or SessionContext()
-        self._local = LocalMaster()
+        self._local_server: Any = None
 
     @raised_as_unavailable()
     def prepare_session(
@@ -146,7 +149,7 @@ class SessionManager(SessionMaker, tf.compat.v1.train.SessionManager):
             max_wait_secs=max_wait_secs,
             config=config,
         )
-        if self.adopted:
+        if self.restore_info.adopted:
             return sess
         with _closed_on_error(sess):
             if not loaded:
@@ -197,7 +200,7 @@ class SessionManager(SessionMaker, tf.compat.v1.train.SessionManager):
             max_wait_secs=max_wait_secs,
             config=config,
         )
-        if self.adopted:
+        if self.restore_info.adopted:
             return sess, True
         with _closed_on_error(sess):
             is_ready, reason = self._try_run_local_init_op(sess)
@@ -232,7 +235,7 @@ class SessionManager(SessionMaker, tf.compat.v1.train.SessionManager):
             RunFinishedError: if the run has finished, and begins no more.
         """
         self.restore_info = RestoreInfo()
-        self._target = master = self._local.target_of(master)
+        self._target = master = self._target_of(master)
         deadline = DeadlineWait(max_wait_secs, self._recovery_wait_secs, self._context)
         while True:
             if is_remote(master):
@@ -314,6 +317,14 @@ class SessionManager(SessionMaker, tf.compat.v1.train.SessionManager):
 
         return deadline.call_blocking(connected, who=lambda: self._context.missing(config), discard=_close_quietly)
 
+    def _target_of(self, master: str) -> str:
+        """Return the target to connect to. For ``local``, which TensorFlow 2 no longer knows, a server of this process
+        is started; source: "What master string to use" in seed document 003."""
+        if master not in LOCAL:
+            return master
+        self._local_server = self._local_server or tf.compat.v1.train.Server.create_local_server()
+        return str(self._local_server.target)
+
     def _restore_checkpoint(
         self,
         master: str,
@@ -328,7 +339,7 @@ class SessionManager(SessionMaker, tf.compat.v1.train.SessionManager):
 
         For the arguments and exceptions see `prepare_session`.
         """
-        self._target = self._local.target_of(master)
+        self._target = self._target_of(master)
         deadline = DeadlineWait(max_wait_secs, self._recovery_wait_secs, self._context)
         sess = self._open(self._target, config, deadline)
         deadline.done()
@@ -360,9 +371,9 @@ class SessionManager(SessionMaker, tf.compat.v1.train.SessionManager):
             self.restore_info = restore_newest(
                 sess, saver, directory, self._checkpoint_basename, self._context, waits=waits
             )
-            if self.restored is not None or not waits:
+            if self.restore_info.restored is not None or not waits:
                 deadline.done()
-                return self.restored is not None
+                return self.restore_info.restored is not None
             with suppress(tf.errors.DeadlineExceededError):  # one more look, and then without
                 deadline.pause(f"a checkpoint to be available in {directory}.")
 

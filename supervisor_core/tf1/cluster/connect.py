@@ -15,24 +15,6 @@ from supervisor_core.engine.blocking_call import BlockingCall
 LOCAL = ("local", b"local")
 
 
-class LocalMaster:
-    """Serves the master string ``local``, which TensorFlow 2 no longer knows, by one server of this process.
-
-    Source: "What master string to use" in seed document 003.
-    """
-
-    def __init__(self) -> None:
-        self._server: Any = None
-
-    def target_of(self, master: str) -> str:
-        """Return the target to connect to: the local server's for ``local``, any other master unchanged."""
-        if master not in LOCAL:
-            return master
-        if self._server is None:
-            self._server = tf.compat.v1.train.Server.create_local_server()
-        return str(self._server.target)
-
-
 _LOG = logging.getLogger("supervisor_core")
 
 CLOSE_SECS = 5.0

@@ -1,6 +1,6 @@
 """`CheckpointSaverHook`: saves at the start of a session, at an interval of steps or seconds, and at the end.
 
-In a session that is not supervised `BlockingHookSaver` saves for it. In a supervised one `SnapshotHookSaver` does, in
+In a session that is not supervised `BlockingHookSaver` saves for it. In a supervised one `SnapshotService` does, in
 the background, each checkpoint of exactly the step that is due: the training thread waits for the snapshot, not for the
 disk. A checkpoint every 100 steps is of step 100, 200, 300, and a save blocks no longer than one on a timer.
 """
@@ -96,7 +96,7 @@ class CheckpointSaverHook(WritingHook, tf.compat.v1.train.CheckpointSaverHook):
         # More than any call does, so that the step is always read unless _set_steps_per_run is called.
         self._steps_per_run = 1_000_000
         self._write_to(self._checkpoint_dir, None)
-        self._hook_saver: BlockingHookSaver | SnapshotHookSaver | None = None
+        self._hook_saver: BlockingHookSaver | SnapshotService | None = None
         self._at_end = False
 
     def _set_steps_per_run(self, steps_per_run: int) -> None:
@@ -196,10 +196,10 @@ class CheckpointSaverHook(WritingHook, tf.compat.v1.train.CheckpointSaverHook):
                 stop = True
         return stop
 
-    def _new_hook_saver(self) -> BlockingHookSaver | SnapshotHookSaver | None:
+    def _new_hook_saver(self) -> BlockingHookSaver | SnapshotService | None:
         """What saves in a new session; None if the saver has no variables."""
         if self._host is not None:
-            saver: SnapshotHookSaver | None = self._host.hook_saver(self)
+            saver: SnapshotService | None = self._host.hook_saver(self)
             return saver
         return BlockingHookSaver(self._get_saver, self.save_path, self._save_graph_def, self._summary_writer)
 
@@ -282,23 +282,32 @@ class BlockingHookSaver:
         )
 
 
-class SnapshotHookSaver:
-    """Saves one hook's checkpoints through the session's snapshot service.
+@dataclass
+class _Request:
+    taken: threading.Event = field(default_factory=threading.Event)
+    written: threading.Event = field(default_factory=threading.Event)
+    path: str | None = None
 
-    Args:
-        lifecycle: the session's; the time that training waits is counted in its recorder.
-        checkpoints: takes and writes the checkpoints.
-        service: the thread that writes, not yet started.
-    """
 
-    def __init__(self, lifecycle: Lifecycle, checkpoints: CheckpointManager, service: SnapshotService) -> None:
-        self.on_timer = service.on_timer
-        """Whether it saves on its own timer, so that the hook has nothing to do between start and end."""
-        self.at_end = lifecycle.options.save_on_stop
+class SnapshotService(ServiceThread):
+    """Saves one hook's checkpoints on a timer or on request; its target is a `Save`."""
+
+    lifecycle: Lifecycle
+    """The session's; the time that training waits is counted in its recorder."""
+    checkpoints: CheckpointManager
+    """Takes and writes the checkpoints."""
+    _asked: _Request | None = None
+    _to_retry = False
+
+    @property
+    def on_timer(self) -> bool:
+        """Whether it saves on its own timer."""
+        return self._timer_interval_secs != ON_DEMAND_SECS
+
+    @property
+    def at_end(self) -> bool:
         """Whether to save when the session ends."""
-        self._lifecycle = lifecycle
-        self._checkpoints = checkpoints
-        self._service = service
+        return self.lifecycle.options.save_on_stop
 
     def save(self, session: Any, step: int, *, is_last: bool, until_written: bool) -> bool:
         """Save the present state unless it is saved already; return whether it is known to be durable.
@@ -312,50 +321,26 @@ class SnapshotHookSaver:
         Raises:
             SaveFailedError: if the last checkpoint could not be saved.
         """
-        checkpoints = self._checkpoints
         if is_last:
             self.finish()
-            return checkpoints.is_saved
-        if checkpoints.is_saved:
-            if self._service.ident is None:
-                self._service.start()
+            return self.checkpoints.is_saved
+        if self.checkpoints.is_saved:
+            if self.ident is None:
+                self.start()
             return True
-        checkpoint_writer = checkpoints.checkpoint_writer
+        checkpoint_writer = self.checkpoints.checkpoint_writer
         wait = until_written or not checkpoint_writer.consistent or checkpoint_writer.size_bytes <= SMALL_BYTES
-        progress, started = self._lifecycle.recorder.progress, self._lifecycle.clock.monotonic()
+        progress, started = self.lifecycle.recorder.progress, self.lifecycle.clock.monotonic()
         try:
             with progress.held():
-                return self._service.save_now(until_written=wait) is not None
+                return self.save_now(until_written=wait) is not None
         finally:
             if progress.phase == "training":
-                progress.blocked(self._lifecycle.clock.monotonic() - started)
+                progress.blocked(self.lifecycle.clock.monotonic() - started)
 
     def finish(self) -> None:
-        """Save what changed since the last save without a new step.
-
-        Raises:
-            SaveFailedError: if it could not be saved.
-        """
-        self._lifecycle.ending.save(self._checkpoints)
-
-
-@dataclass
-class _Request:
-    taken: threading.Event = field(default_factory=threading.Event)
-    written: threading.Event = field(default_factory=threading.Event)
-    path: str | None = None
-
-
-class SnapshotService(ServiceThread):
-    """Saves checkpoints on a timer or on request; its target is a `Save`. On request only: `ON_DEMAND_SECS`."""
-
-    _asked: _Request | None = None
-    _to_retry = False
-
-    @property
-    def on_timer(self) -> bool:
-        """Whether it saves on its own timer."""
-        return self._timer_interval_secs != ON_DEMAND_SECS
+        """Save what changed since the last save without a new step; `SaveFailedError` if it could not be saved."""
+        self.lifecycle.ending.save(self.checkpoints)
 
     def save_now(self, *, until_written: bool) -> str | None:
         """Save the present state; return its path once it is written, None if it was not.

@@ -7,7 +7,7 @@ the steps, so that most hooks fetch nothing and are called only when they are du
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,26 +16,6 @@ from supervisor_core.storage.local import absolute
 from supervisor_core.tf1.global_step import collected_global_step, step_tensor, step_value
 
 _RunArgs = tf.compat.v1.train.SessionRunArgs
-
-
-class HookHost(Protocol):
-    """What a supervised session offers to its hooks."""
-
-    @property
-    def global_step(self) -> Any:
-        """The variable that counts the steps, once there is a session; None in a graph without one."""
-
-    def step(self) -> int:
-        """Return an estimate of the global step that needs no call; without a global step, the calls made so far."""
-
-    def read_step(self) -> int:
-        """Return the global step, read in the session; without a global step, the calls made so far."""
-
-    def writer_of(self, directory: str) -> Any:
-        """Return the summary writer of a directory: the run's own if the run writes there."""
-
-    def hook_saver(self, hook: Any) -> Any:
-        """Return what saves for a `CheckpointSaverHook`; None if its saver has no variables."""
 
 
 class HostedHook:
@@ -51,7 +31,8 @@ class HostedHook:
     one whatever the working directory becomes."""
     given_dir: str | None = None
     """The same directory, as the program has named it."""
-    _host: HookHost | None = None
+    _host: Any = None
+    """The `MonitoredRuntime` of a supervised session."""
     _global_step: Any = None
     _global_step_tensor: Any = None
 
@@ -72,7 +53,7 @@ class HostedHook:
     wake: Callable[[Any], None]
     """Act on the step that was reached, given the call's context."""
 
-    def join(self, host: HookHost | None) -> None:
+    def join(self, host: Any) -> None:
         """Set the host, before ``begin``; None after ``end``."""
         self._host = host
 
@@ -112,13 +93,13 @@ class HostedHook:
         """The step that was fetched with the call; without a global step, the number of earlier calls."""
         if run_values.results is None:
             assert self._host is not None
-            return self._host.step() - 1
+            return int(self._host.step()) - 1
         return step_value(run_values.results, self._global_step_tensor)
 
     def _read_step(self, session: Any) -> int:
         """The global step, read now."""
         if self._host is not None:
-            return self._host.read_step()
+            return int(self._host.read_step())
         return step_value(session.run(self._global_step_tensor), self._global_step_tensor)
 
 

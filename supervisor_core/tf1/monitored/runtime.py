@@ -33,7 +33,6 @@ from supervisor_core.tf1.lifecycle import RELEASE_AFTER_SECS, Lifecycle
 from supervisor_core.tf1.monitored.checkpoint_hook import (
     ON_DEMAND_SECS,
     CheckpointSaverHook,
-    SnapshotHookSaver,
     SnapshotService,
 )
 from supervisor_core.tf1.monitored.hooked_session import HookLosses
@@ -55,7 +54,7 @@ SAVE_WAIT_SECS = 30.0
 
 
 class MonitoredRuntime:
-    """The supervised session of one monitored session; the `HookHost` of its hooks.
+    """The supervised session of one monitored session; and the host of its hooks.
 
     Args:
         facade: the public class or function that the program called.
@@ -204,7 +203,7 @@ class MonitoredRuntime:
         """Return the summary writer of a directory: the run's own if the run writes there."""
         return self._writers.find(directory) or writer_for(directory)
 
-    def hook_saver(self, hook: CheckpointSaverHook) -> SnapshotHookSaver | None:
+    def hook_saver(self, hook: CheckpointSaverHook) -> SnapshotService | None:
         """Return what saves for a hook in the present session; None if its saver has no variables."""
         checkpoints = self._checkpoints.get(id(hook))
         if checkpoints is None:
@@ -220,8 +219,9 @@ class MonitoredRuntime:
             target=lambda taken: checkpoints.save("timer", taken),
         )
         checkpoints.serving = True
+        service.lifecycle, service.checkpoints = self.lifecycle, checkpoints
         self.lifecycle.services.add(service)
-        return SnapshotHookSaver(self.lifecycle, checkpoints, service)
+        return service
 
     def save_after_error(self) -> None:
         """Save the last state after an exception ended the loop, if the options say so. Never raises."""

@@ -18,12 +18,15 @@ from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.cluster.ready_flag import ReadyFlag, ready_flag_for
 from supervisor_core.tf1.cluster.wait import SessionContext
-from supervisor_core.tf1.restore import SessionMaker
+from supervisor_core.tf1.restore import RestoreInfo
 from supervisor_core.tf1.session_manager import SessionManager
 
 
-class _ScaffoldedSessionCreator(SessionMaker, tf.compat.v1.train.SessionCreator):
+class _ScaffoldedSessionCreator(tf.compat.v1.train.SessionCreator):
     """Base class: creates a session manager for a scaffold."""
+
+    restore_info = RestoreInfo()
+    """Where the last session's model came from; of one that was kept without the step."""
 
     def __init__(self, scaffold: Any, master: str, config: Any) -> None:
         self._scaffold = scaffold or tf.compat.v1.train.Scaffold()

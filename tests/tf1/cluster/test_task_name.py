@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-from typing import Any
 
 import pytest
 import tensorflow as tf
