@@ -85,7 +85,6 @@ def _shard(context: click.Context, parameter: click.Parameter, given: str | None
 @seconds_option("--refresh-interval", "How often the logdirs are read.", default="15s", least=0.1, most=86_400.0)
 @seconds_option("--forget-after", "How long a lost run counts as active after its last event.", default="7d")
 @finding_options
-@click.option("--detail", is_flag=True, help="Serve everything of every run, ended ones too: many more series.")
 def exporter(
     runs: GivenRuns,
     address: str,
@@ -95,7 +94,6 @@ def exporter(
     shard: RunShard | None,
     refresh_interval_secs: float,
     forget_after_secs: float,
-    detail: bool,
     **limits: Any,
 ) -> None:
     """Serve the metrics of every run in and below each LOGDIR, from their events files, until SIGTERM or SIGINT.
@@ -120,7 +118,6 @@ def exporter(
             interval_secs=refresh_interval_secs,
             forget_after_secs=forget_after_secs,
             shard=shard,
-            detail=detail,
             on_page=[] if kept is None else [kept.update],
             thresholds=limits_of(limits),
             held_before={} if kept is None else kept.read(),

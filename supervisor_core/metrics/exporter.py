@@ -33,7 +33,6 @@ from supervisor_core.metrics.page import (
     Page,
     RunText,
     copy_status,
-    details,
     run_status,
     stage_of,
     write_run,
@@ -87,8 +86,6 @@ class Exporter:
     is served as unreachable."""
     shard: RunShard | None = None
     """Which part of the runs the watches read, to be served; None: all."""
-    detail: bool = False
-    """Whether every metric of every run is served, and not only what many runs are watched by."""
     on_page: Sequence[Callable[[Exporter], object]] = ()
     """Called with this exporter after each page that it has published, by one thread at a time."""
     thresholds: Thresholds = field(default_factory=Thresholds)
@@ -219,20 +216,7 @@ class Exporter:
             yield BUILD_INFO, [Sample(self._versions, 1)]
             yield from process_samples() if process else ()
 
-        return up.page.render(format, now=self.clock.wall(), about=about, gzip=gzip)
-
-    def details(self, label: str, format: Format) -> bytes | None:
-        """Return what `scrape` leaves out of one run; None where no run there is has that label.
-
-        Args:
-            label: the run's label.
-            format: which of the formats.
-        """
-        for key, (watched, text) in self._written.items():
-            if text.status.run == label:
-                status = self._status_of(key, watched, label, self.clock.wall(), text.status.findings)
-                return details(status, self.clock.wall(), format)
-        return None
+        return up.page.render(format, about=about, gzip=gzip)
 
     def _scan_repeatedly(self, index: int) -> None:
         due = self.clock.monotonic()  # about the same for all, and later too: looks that end together share a page
@@ -403,7 +387,7 @@ class Exporter:
         return text if text.stage is self._stage(text.status, now) and text.status.findings == held else None
 
     def _stage(self, status: RunStatus, now: float) -> Stage:
-        return Stage.DETAIL if self.detail else stage_of(status, now, self.forget_after_secs)
+        return stage_of(status, now, self.forget_after_secs)
 
     def _status_of(self, key: Key, watched: WatchedRun, label: str, now: float, held: tuple[Finding, ...]) -> RunStatus:
         scan = self._scans[key[0]]

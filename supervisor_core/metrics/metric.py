@@ -41,7 +41,7 @@ class Stage(IntEnum):
     LIVE = 2
     """It is alive, or was a moment ago: what alerts and panels of many runs need."""
     DETAIL = 3
-    """Everything: ``--detail``, the page of one run, a training's own page."""
+    """Everything: a training's own page."""
 
 
 Read = Callable[[RunStatus, float], Iterable[Sample]]
@@ -90,12 +90,6 @@ class RunMetric(Metric):
         """Return what an exporter serves of it for a run in a stage in which it is served."""
         read = self.read(status, now)
         return read if self.brief is None or stage is Stage.DETAIL else filter(self.brief, read)
-
-    def left_out(self, status: RunStatus, now: float) -> Iterable[Sample]:
-        """Return what an exporter serves of it on the page of the run, and not on that of all runs while it is live."""
-        if self.stage is Stage.DETAIL:
-            return self.read(status, now)
-        return () if self.brief is None else [each for each in self.read(status, now) if not self.brief(each)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,7 @@
-"""`Page`: all that a scrape consists of, as of one refresh, ready to be sent but for what depends on the time.
+"""`Page`: all that a scrape consists of, as of one refresh, ready to be sent.
 
-Written once per refresh, in the background; and of a run that has not changed, not even then. A scrape adds the ages
-and what the exporter says of itself, which therefore come last. `run_status` has what is served of a run,
-`write_run` writes it.
+Written once per refresh, in the background; and of a run that has not changed, not even then. A scrape adds what the
+exporter says of itself, which therefore comes last. `run_status` has what is served of a run, `write_run` writes it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from supervisor_core.base.log import printable
 from supervisor_core.events.telemetry import ThreadStatus, WorkerState, WorkerStatus
 from supervisor_core.metrics.metric import Metric, RunMetric, Sample, Stage
 from supervisor_core.metrics.render import END, Format, header, lines
-from supervisor_core.metrics.table import READ_SUCCESS, READING_METRICS, RUN_METRICS, SCRAPE_SUCCESS
+from supervisor_core.metrics.table import READ_SUCCESS, READING_METRICS, RUN_METRICS
 from supervisor_core.process.stacks import BLOCKED, location
 from supervisor_core.run.fold.end import watched_launch
 from supervisor_core.run.judge.counters import failures, lost_process_secs, time_secs
@@ -310,7 +309,6 @@ def _at_rest(status: RunStatus) -> RunStatus:
 
 _LASTING = tuple(metric for metric in (*RUN_METRICS, *READING_METRICS) if not metric.timed)
 _LASTING_OF = {stage: [metric for metric in _LASTING if metric.stage <= stage] for stage in Stage}
-_TIMED = tuple(metric for metric in RUN_METRICS if metric.timed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +339,7 @@ def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def write_run(status: RunStatus, stage: Stage = Stage.DETAIL) -> RunText:
+def write_run(status: RunStatus, stage: Stage = Stage.LIVE) -> RunText:
     """Return a run's metrics as text. A value that cannot be written is left out, and named in ``problems``.
 
     Args:
@@ -377,7 +375,6 @@ class Page:
     def __init__(self, runs: Sequence[RunText]) -> None:
         self.statuses = tuple(run.status for run in runs)
         """The runs' statuses."""
-        self._detailed = [run.status for run in runs if run.stage is Stage.DETAIL]
         self.problems = tuple(text for run in runs for text in run.problems)
         """What could not be written, and why."""
         columns: dict[str, list[bytes]] = {}
@@ -405,7 +402,6 @@ class Page:
         self,
         format: Format,
         *,
-        now: float,
         about: Callable[[bool], Iterable[tuple[Metric, Iterable[Sample]]]],
         gzip: bool = False,
     ) -> bytes:
@@ -413,20 +409,12 @@ class Page:
 
         Args:
             format: which of the formats.
-            now: wall time in seconds, for the ages.
             about: what the exporter says of itself, called last, with whether everything could be written.
             gzip: whether to compress it.
         """
         openmetrics = format.openmetrics
         last: list[bytes] = []
-        problems: list[str] = list(self.problems)
-        for metric in _TIMED:
-            text = b"".join(
-                [_written(metric, each, partial(metric.read, each, now), problems) for each in self._detailed]
-            )
-            if text:
-                last += (header(metric, openmetrics), text)
-        for about_metric, samples in about(not problems):
+        for about_metric, samples in about(not self.problems):
             text = lines(about_metric, samples)
             if text:
                 last += (header(about_metric, openmetrics), text)
@@ -438,19 +426,6 @@ class Page:
             return zlib.decompressobj(_GZIP).decompress(packed) + rest
         packer = packer.copy()
         return packed + packer.compress(rest) + packer.flush()
-
-
-def details(status: RunStatus, now: float, format: Format) -> bytes:
-    """Return what the page of one run has: what that of all runs leaves out of a live one. No rule goes by it."""
-    parts = []
-    problems: list[str] = []
-    for metric in RUN_METRICS:
-        text = _written(metric, status, partial(metric.left_out, status, now), problems)
-        if text:
-            parts += [header(metric, format.openmetrics), text]
-    success = [Sample({}, float(not problems))]
-    parts += [header(SCRAPE_SUCCESS, format.openmetrics), lines(SCRAPE_SUCCESS, success)]
-    return b"".join([*parts, END] if format.openmetrics else parts)
 
 
 def _written(metric: RunMetric, status: RunStatus, read: Callable[[], Iterable[Sample]], problems: list[str]) -> bytes:

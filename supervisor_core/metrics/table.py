@@ -179,14 +179,12 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "1 if this session goes on exactly as without the restart, 0 if it does not; absent where unknown, "
         "and for the first session.",
         "session.resume_exact",
-        brief=is_false,
     ),
     single(
         "resume_observed",
         "1 if every step recomputed after this session's resume logged the values of before, 0 if a value differs; "
         "absent where none was compared.",
         "resume_check.is_equal",
-        brief=is_false,
     ),
     single(
         "recoveries_total",
@@ -194,7 +192,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "recoveries",
     ),
     single("global_step", "The global step.", "global_step"),
-    single("steps_total", "Training steps done by this session.", "steps", stage=Stage.DETAIL),
+    single("steps_total", "Training steps done by this session.", "steps"),
     single(
         "steps_per_second",
         "Training steps per second over the last 30 seconds and at least 10 steps; evaluations are left out.",
@@ -211,7 +209,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "Seconds the present phase may go without progress before it counts as stalled.",
         "progress_timeout_secs",
     ),
-    single("stalled", "1 while the session itself sees no progress for too long.", "stalled", stage=Stage.DETAIL),
+    single("stalled", "1 while the session itself sees no progress for too long.", "stalled"),
     facts_metric(
         "stall_info",
         "Where the run hangs, while stalled: thread, location (innermost line of the program), phase, activity; of "
@@ -250,7 +248,6 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "watchdog_would_act_total",
         "Stalls of this session that the watchdog would have ended; its hang_action is observe.",
         "beat.watchdog_would_act",
-        brief=is_true,
     ),
     per_key(
         "watchdog_acted_total",
@@ -284,7 +281,6 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "checkpoint_last_size_bytes",
         "Size of the newest good checkpoint.",
         "checkpoint.last_success.bytes",
-        stage=Stage.DETAIL,
     ),
     single(
         "checkpoint_interval_seconds", "Configured seconds between checkpoints.", "session.checkpoint_interval_secs"
@@ -300,17 +296,12 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "least twice as often.",
         "checkpoint.present_interval_secs",
     ),
-    single(
-        "checkpoint_saves_total", "Saves tried by this session, good or bad.", "checkpoint.saves", stage=Stage.DETAIL
-    ),
-    single(
-        "checkpoint_failures_total", "Saves of this session that failed.", "checkpoint.failures", stage=Stage.DETAIL
-    ),
+    single("checkpoint_saves_total", "Saves tried by this session, good or bad.", "checkpoint.saves"),
+    single("checkpoint_failures_total", "Saves of this session that failed.", "checkpoint.failures"),
     single(
         "checkpoint_failures_in_a_row",
         "Saves of this session that failed since its last good one.",
         "checkpoint.failures_in_a_row",
-        brief=is_true,
     ),
     histogram(
         "checkpoint_save_duration_seconds",
@@ -322,13 +313,11 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "thread_up",
         "1 while the service thread runs, 0 once it has failed or stopped.",
         lambda t: t.state not in ("failed", "stopped"),
-        brief=is_false,
     ),
     per_thread(
         "thread_overdue_seconds",
         "By how much the service thread's present tick, or the one that should have begun, is late; 0 when in time.",
         "overdue_secs",
-        brief=is_true,
     ),
     per_thread(
         "thread_last_tick_timestamp_seconds",
@@ -373,7 +362,6 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "steps_lost_total",
         "Steps recomputed after restarts and recoveries, at least.",
         "steps_lost",
-        stage=Stage.DETAIL,
     ),
     per_key(
         "time_seconds_total",
@@ -416,13 +404,11 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "loss_finite",
         "0 while the newest value of the watched loss, or of a tag that looks like a loss, is NaN or infinite, else 1.",
         "loss_finite",
-        brief=is_false,
     ),
     single(
         "events_failing",
         "1 while the session cannot write its events (disk full, no permission), else 0.",
         "events_failing",
-        brief=is_true,
     ),
     single(
         "clock_skew_seconds",

@@ -1,7 +1,6 @@
 """`Web`: the exporter's pages over HTTP or HTTPS.
 
     <telemetry path>   the metrics, text 0.0.4 or OpenMetrics 1.0, as the client asks; gzip if it accepts that
-    /runs/NAME/metrics what they leave out of one run, in the same formats; 404 where there is no run of that label
     /-/healthy         200 as long as the process can answer
     /-/ready           200 once the runs have been looked at, else 503
     /alerts            which runs need somebody; what each alert means, and what to do: where an alert's runbook_url
@@ -35,15 +34,11 @@ from supervisor_core.metrics.web_config import RETRY_SECS, TooManyWaitError, Web
 
 _NO_PASSWORD = "a user and a password are needed"
 _ABOUT = "<p>Metrics of the runs below some logdirs, from their events files.</p>\n"
-_OF_RUN, _METRICS = "/runs/", "/metrics"
 _LINKS = (
-    f"{_OF_RUN}NAME{_METRICS}: what the metrics leave out of the run NAME",
     '<a href="/alerts">alerts</a>: which runs need somebody; the meaning of each alert, and what to do',
     '<a href="/-/healthy">healthy</a>: does this process answer?',
     '<a href="/-/ready">ready</a>: have all runs been read?',
 )
-_SHOWN = 200
-"""Characters of a run's name that an answer repeats."""
 _TOO_MANY = "too many passwords are being checked; try again later"
 _CHALLENGE = 'Basic realm="supervisor exporter", charset="UTF-8"'
 
@@ -124,14 +119,6 @@ class Web(Listener):
                 content_type=format.content_type,
                 headers={"Content-Encoding": "gzip"} if gzip else {},
             )
-        if path.startswith(_OF_RUN) and path.endswith(_METRICS):
-            label = path[len(_OF_RUN) : -len(_METRICS)]
-            body = self._exporter.details(label, format)
-            if body is None:
-                return text_response(
-                    404, f"no run is called {label[:_SHOWN]!r} here; {self._path} has the names of all"
-                )
-            return Response(status=200, body=body, content_type=format.content_type)
         if path == "/alerts":
             return Response(
                 status=200,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 import shutil
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -47,14 +46,6 @@ def test_every_option_exists() -> None:
     """Options of the training are called what they are called."""
     named = re.findall(r"Options\.(\w+)", TEXT)
     assert named and set(named) <= set(OPTION_NAMES)
-
-
-def test_the_scrape_configuration_of_one_run_is_valid(tmp_path: Path, promtool) -> None:
-    """Prometheus takes the job of the page of one run."""
-    (block,) = re.findall(r"^    scrape_configs:\n(?:    .*\n)+", TEXT, re.MULTILINE)
-    path = tmp_path / "prometheus.yml"
-    path.write_text(textwrap.dedent(block))
-    promtool("check", "config", path)
 
 
 def test_the_scrape_configuration_is_valid(tmp_path: Path, promtool) -> None:

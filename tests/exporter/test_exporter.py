@@ -57,7 +57,7 @@ def test_a_run_that_trains(tmp_path: Path, writing, clock, exporter_of, samples_
 
 def test_a_dead_trainer_is_still_served(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
     """Long after a trainer was killed its run is active, and when it was last seen is known; of its process, which
-    cannot go on, no more. Its page has its checkpoint, which grows old."""
+    cannot go on, no more."""
     writing.RunFile(tmp_path / "a").ready().beat(clock.now - 5, steps=50).saved(clock.now - 5, "/x/model.ckpt-50")
     exporter = exporter_of(tmp_path)
     heard = clock.now - 5
@@ -67,8 +67,6 @@ def test_a_dead_trainer_is_still_served(tmp_path: Path, writing, clock, exporter
     assert samples['supervisor_active{run="a"}'] == 1
     assert samples['supervisor_session_last_seen_timestamp_seconds{run="a"}'] == heard
     assert 'supervisor_progress_timeout_seconds{run="a"}' not in samples
-    samples = samples_of(exporter.details("a", TEXT) or b"")
-    assert samples['supervisor_checkpoint_age_seconds{run="a"}'] == 3605
 
 
 def test_runs_come_and_go(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:

@@ -15,7 +15,7 @@ from supervisor_core.metrics.config_files import rule_groups
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.metric import Stage
 from supervisor_core.metrics.page import MOMENT_SECS, stage_of
-from supervisor_core.metrics.render import OPENMETRICS, TEXT
+from supervisor_core.metrics.render import TEXT
 from supervisor_core.metrics.table import ALL_METRICS
 from supervisor_core.run.status import Reading, RunStatus
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
@@ -85,17 +85,17 @@ def test_a_dead_run_keeps_what_alerts_say_of_it(logs: Path, exporter_of: Any, sa
 
 
 def test_a_live_run_has_at_most_sixty_series(logs: Path, exporter_of: Any, samples_of: Samples) -> None:
-    """However many services and processes it has, as long as they are well; each in trouble adds some."""
+    """However many processes it has, as long as they are well; each in trouble adds some."""
     samples = samples_of(exporter_of(logs).scrape(TEXT))
     of_live = [series for series in samples if 'run="trains"' in series]
     assert 20 <= len(of_live) <= 60
-    assert not [series for series in of_live if series.startswith(("supervisor_thread", "supervisor_worker"))]
+    assert not [series for series in of_live if series.startswith("supervisor_worker")]
 
 
 def test_what_is_in_trouble_is_served(
     tmp_path: Path, writing: Any, exporter_of: Any, samples_of: Samples, clock: Any
 ) -> None:
-    """Of threads and processes those that are down, late, stalled or wait; a loss that is NaN, failing saves."""
+    """Of other processes those that are lost, stalled or wait."""
     threads = ({"name": "well", "state": "idle"}, {"name": "down", "state": "failed"})
     threads += ({"name": "late", "state": "overdue", "overdue_secs": 30.0},)
     workers = tuple({"name": state, "state": state} for state in ("running", "lost", "waiting", "stalled"))
@@ -103,15 +103,11 @@ def test_what_is_in_trouble_is_served(
     run.saved(clock.now - 12, "/x/m", error="OSError: full")
     run.beat(clock.now - 5, threads=threads, workers=workers, loss_finite=False)
     samples = samples_of(exporter_of(tmp_path).scrape(TEXT))
-    bad = r"supervisor_(thread_|worker_|loss_|checkpoint_failures)"
+    bad = r"supervisor_worker_(?!last)"
     assert {series: value for series, value in samples.items() if re.match(bad, series)} == {
-        'supervisor_thread_up{run="r",thread="down"}': 0,
-        'supervisor_thread_overdue_seconds{run="r",thread="late"}': 30,
         'supervisor_worker_up{run="r",worker="lost"}': 0,
         'supervisor_worker_waiting{run="r",worker="waiting"}': 1,
         'supervisor_worker_stalled{run="r",worker="stalled"}': 1,
-        'supervisor_loss_finite{run="r"}': 0,
-        'supervisor_checkpoint_failures_in_a_row{run="r"}': 1,
     }
 
 
@@ -122,31 +118,6 @@ def test_time_that_comes_at_once_is_served_from_0(logs: Path, exporter_of: Any, 
     assert samples[f'supervisor_run_time_seconds_total{{activity="{wasted}'] == 0
     assert samples[f'supervisor_lost_process_seconds_total{{cause="{wasted}'] == 0
     assert 'supervisor_run_time_seconds_total{activity="stall",run="trains"}' not in samples
-
-
-def test_the_page_of_a_run_has_the_rest(logs: Path, exporter_of: Any, samples_of: Samples, clock: Any) -> None:
-    """What all runs' page has of a live run and what its own has are everything, and have nothing in common."""
-    exporter: Exporter = exporter_of(logs)
-    whole = Exporter([LogdirWatch(str(logs), clock=clock)], detail=True, clock=clock)
-    whole.refresh()
-    of_all = {series for series in samples_of(exporter.scrape(TEXT)) if 'run="trains"' in series}
-    own = samples_of(exporter.details("trains", TEXT) or b"")
-    assert own.pop("supervisor_scrape_success") == 1
-    assert of_all & own.keys() == set()
-    assert of_all | own.keys() == {series for series in samples_of(whole.scrape(TEXT)) if 'run="trains"' in series}
-    assert 'supervisor_checkpoint_save_duration_seconds_bucket{le="+Inf",run="trains"}' in own
-    assert (exporter.details("trains", OPENMETRICS) or b"").endswith(b"# EOF\n")
-    assert exporter.details("no such run", TEXT) is None
-
-
-def test_everything_is_served_of_all_who_ask_for_it(logs: Path, samples_of: Samples, clock: Any) -> None:
-    """With `detail` a run at rest has what it had while it was live."""
-    exporter = Exporter([LogdirWatch(str(logs), clock=clock)], detail=True, clock=clock)
-    exporter.refresh()
-    before = of_run(samples_of(exporter.scrape(TEXT)), "completed")
-    clock.now += WEEKS
-    exporter.refresh()
-    assert of_run(samples_of(exporter.scrape(TEXT)), "completed") == before
 
 
 def test_a_run_at_rest_comes_to_life(

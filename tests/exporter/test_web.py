@@ -11,7 +11,6 @@ import shutil
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
@@ -117,22 +116,6 @@ def test_the_metrics_may_be_the_front_page(exporter: Exporter, ask) -> None:
     """Served at /, the metrics take the landing page's place."""
     with Web(exporter, ":0", telemetry_path="/") as web:
         assert b"supervisor_global_step" in ask(web, "/").body
-
-
-@pytest.mark.parametrize("name", ["a", "b/c", "what? 100%", "\u00fc/metrics", "<b>"])
-def test_the_page_of_a_run(tmp_path: Path, writing, clock, exporter_of, ask, samples_of, name: str) -> None:
-    """It is below the run's name, as an address has it, in both formats; where no run is called so there is none."""
-    writing.RunFile(tmp_path / "logs" / "other").ready(run="other").beat(clock.now, steps=5)
-    writing.RunFile(tmp_path / "logs" / "run").ready(run=name).beat(clock.now, steps=5)
-    with Web(exporter_of(tmp_path / "logs"), ":0") as web:
-        answer = ask(web, f"/runs/{quote(name)}/metrics")
-        assert (answer.status, answer.headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
-        assert samples_of(answer.body)[f'supervisor_steps_total{{run="{name}"}}'] == 5
-        answer = ask(web, f"/runs/{quote(name, safe='')}/metrics", Accept=ACCEPT_OPENMETRICS)
-        families = list(openmetrics_families(answer.body.decode()))
-        assert {sample.labels.get("run", name) for family in families for sample in family.samples} == {name}
-        answer = ask(web, f"/runs/{quote(name)}x/metrics")
-        assert answer.status == 404 and answer.body.startswith(b"no run is called ")
 
 
 @pytest.mark.parametrize("path", ["/favicon.ico", "/metrics/", "/../etc/passwd"])
