@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 import os
 import struct
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -30,9 +29,10 @@ from types import MappingProxyType
 
 from supervisor_core.base import checksum
 from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
+from supervisor_core.base.wire import read_varint
 from supervisor_core.checkpoint.manifest import Holes, Manifest
 from supervisor_core.checkpoint.schema import message_class
-from supervisor_core.checkpoint.table import CHUNK_BYTES, Meter, Table, crc_of, unmask
+from supervisor_core.checkpoint.table import Meter, Table, crc_of, unmask
 from supervisor_core.storage.filesystem import Filesystem, Reader
 from supervisor_core.storage.local import filesystem_for
 from supervisor_core.storage.opening import is_wrong_kind
@@ -117,7 +117,7 @@ def verify(
 ) -> VerifiedCheckpoint:
     """Read a whole checkpoint and check every checksum in it.
 
-    Reads at most 256 KiB at a time. Bytes that no tensor uses (padding, a longer data file) are not read. Where a file
+    Reads numbers 256 KiB at a time. Bytes that no tensor uses (padding, a longer data file) are not read. Where a file
     is a symbolic link, an error says nothing of the content: anybody with access to a logdir may put a link there to a
     file that only the reader may read.
 
@@ -401,7 +401,7 @@ def _expected_bytes(dtype: str, shape: tuple[int, ...]) -> int | None:
 
 
 def _checksum(reader: Reader, entry: TensorEntry, order: str, done: Callable[[int], None]) -> int:
-    """Return the (unmasked) CRC32C of one tensor's bytes.
+    """Return the (unmasked) CRC32C of one tensor's bytes; texts and variants are in memory as a whole meanwhile.
 
     Args:
         reader: the data file.
@@ -413,87 +413,31 @@ def _checksum(reader: Reader, entry: TensorEntry, order: str, done: Callable[[in
         EOFError: if the file ends before the tensor does.
         ValueError: if the bytes cannot be a tensor of that type.
     """
-    if entry.dtype not in _CHECKSUMS:
+    if entry.dtype not in ("string", "variant"):
         return crc_of(reader, entry.offset, entry.size, done=done)
-    crc = _CHECKSUMS[entry.dtype](_Cursor(reader, entry.offset, entry.size), math.prod(entry.shape), order)
-    done(entry.size)
-    return crc
+    data = reader.read_at(entry.offset, entry.size)
+    done(len(data))
+    if len(data) < entry.size:
+        raise EOFError(f"the file ends {entry.size - len(data):,} bytes too early")
+    sum_up = _string_checksum if entry.dtype == "string" else _variant_checksum
+    return sum_up(data, math.prod(entry.shape), order)
 
 
-def _string_checksum(cursor: _Cursor, count: int, order: str) -> int:
-    crc, narrow = 0, array("I")
-    for _ in range(count if cursor.left else 0):
-        length = cursor.varint()
-        if length <= 0xFFFFFFFF:
-            narrow.append(length)
-        if length > 0xFFFFFFFF or len(narrow) >= 1 << 16:
-            crc = checksum.extend(crc, struct.pack(f"{order}{len(narrow)}I", *narrow))
-            narrow = array("I")
-        if length > 0xFFFFFFFF:
-            crc = checksum.extend(crc, struct.pack(f"{order}Q", length))
-    crc = checksum.extend(crc, struct.pack(f"{order}{len(narrow)}I", *narrow))
-    return cursor.extend(crc, cursor.left)
+def _string_checksum(data: bytes, count: int, order: str) -> int:
+    lengths, position = bytearray(), 0
+    for _ in range(count if data else 0):
+        length, position = read_varint(data, position, len(data))
+        lengths += struct.pack(f"{order}{'I' if length < 1 << 32 else 'Q'}", length)
+    return checksum.extend(checksum.value(bytes(lengths)), data[position:])
 
 
-def _variant_checksum(cursor: _Cursor, count: int, order: str) -> int:
-    crc = 0
+def _variant_checksum(data: bytes, count: int, order: str) -> int:
+    crc = position = 0
     for _ in range(count):
-        length = cursor.varint()
-        crc = checksum.extend(crc, struct.pack(f"{order}Q", length))
-        crc = cursor.extend(crc, length + 4)
+        length, position = read_varint(data, position, len(data))
+        end = position + length + 4
+        if end > len(data):
+            raise ValueError(f"an element is said to have {length:,} bytes, and {len(data) - position:,} are left")
+        crc = checksum.extend(checksum.extend(crc, struct.pack(f"{order}Q", length)), data[position:end])
+        position = end
     return crc
-
-
-class _Cursor:
-    """Reads a part of a file from its start, at most one chunk in memory."""
-
-    def __init__(self, reader: Reader, offset: int, size: int) -> None:
-        self._reader = reader
-        self._offset = offset
-        self._end = offset + size
-        self._chunk = b""
-        self._position = 0
-
-    @property
-    def left(self) -> int:
-        return self._end - self._offset + len(self._chunk) - self._position
-
-    def varint(self) -> int:
-        value = shift = 0
-        while shift < 70:
-            byte = self._next(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                if value >> 64:
-                    break
-                return value
-            shift += 7
-        raise ValueError("one of its lengths cannot be read")
-
-    def extend(self, crc: int, length: int) -> int:
-        """Return the checksum of what ``crc`` is the checksum of, followed by the next bytes."""
-        if length > self.left:
-            raise ValueError(f"an element is said to have {length:,} bytes, and {self.left:,} are left")
-        while length:
-            data = self._next(length)
-            length -= len(data)
-            crc = checksum.extend(crc, data)
-        return crc
-
-    def _next(self, most: int) -> bytes:
-        """Return the next bytes, at least one."""
-        if self._position >= len(self._chunk):
-            if self._offset >= self._end:
-                raise ValueError("it ends within a length")
-            self._chunk = self._reader.read_at(self._offset, min(CHUNK_BYTES, self._end - self._offset))
-            if not self._chunk:
-                raise EOFError(f"the file ends at byte {self._offset:,}, {self._end - self._offset:,} bytes too early")
-            self._offset += len(self._chunk)
-            self._position = 0
-        data = self._chunk[self._position : self._position + most]
-        self._position += len(data)
-        return data
-
-
-_CHECKSUMS = {"string": _string_checksum, "variant": _variant_checksum}
-"""The types whose bytes are not summed up as they are -> how."""

@@ -60,9 +60,6 @@ class TensorValues:
     """How many elements are infinite."""
     norm: float | None = None
     """The square root of the sum of the squares of the finite elements."""
-    min: float | None = None
-    """Of the finite elements, as `max`; None without any, and for complex numbers."""
-    max: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +160,6 @@ class _Sums:
         self._is_known = True
         self._nan = self._inf = 0
         self._squares = 0.0
-        self._min, self._max = math.inf, -math.inf
 
     def add(self, numbers: Numbers | None) -> None:
         import numpy as np
@@ -177,22 +173,16 @@ class _Sums:
             if not math.isfinite(squares):
                 self._nan += int(np.isnan(wide).sum())
                 self._inf += int(np.isinf(wide).sum())
-                wide = numbers = wide[np.isfinite(wide)]
+                wide = wide[np.isfinite(wide)]
                 squares = float(wide @ wide)
         self._squares += squares
-        if len(numbers):
-            self._min = min(self._min, float(numbers.min()))
-            self._max = max(self._max, float(numbers.max()))
 
     def values(self, tensor: _Stored) -> TensorValues:
         name, dtype, shape, _ = tensor
         if not self._is_known:
             return TensorValues(name=name, dtype=dtype, shape=shape)
-        least, most = (self._min, self._max) if self._min <= self._max and "complex" not in dtype else (None, None)
         norm = _finite(math.sqrt(self._squares))
-        return TensorValues(
-            name=name, dtype=dtype, shape=shape, nan=self._nan, inf=self._inf, norm=norm, min=least, max=most
-        )
+        return TensorValues(name=name, dtype=dtype, shape=shape, nan=self._nan, inf=self._inf, norm=norm)
 
 
 def _finite(number: float) -> float | None:
@@ -200,8 +190,8 @@ def _finite(number: float) -> float | None:
 
 
 def _decoded(dtype: str, data: bytes, *, big_endian: bool = False) -> Numbers | None:
-    """Return the numbers in bytes as a type that NumPy has: ``bfloat16`` and types of 8 bits as float32, a complex one
-    as two. None for a type that is not read."""
+    """Return the numbers in bytes as a type that NumPy has: ``bfloat16`` as float32, a complex one as two. None for a
+    type that is not read."""
     import numpy as np
 
     name = _STORED_AS.get(dtype, dtype)
@@ -209,13 +199,6 @@ def _decoded(dtype: str, data: bytes, *, big_endian: bool = False) -> Numbers | 
     if name == "bfloat16":
         wide: Numbers = np.frombuffer(data, f"{order}u2").astype(np.uint32) << 16
         return wide.view(np.float32)
-    if name.startswith("float8"):
-        try:
-            import ml_dtypes
-        except ImportError:
-            return None
-        found: Numbers = np.frombuffer(data, getattr(ml_dtypes, name)).astype(np.float32)
-        return found
     if name not in _NUMBERS:
         return None
     return np.frombuffer(data, np.dtype(name).newbyteorder(order)).astype(name, copy=False)

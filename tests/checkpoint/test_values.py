@@ -84,7 +84,7 @@ def by_name(values: CheckpointValues) -> dict[str, Any]:
 
 
 def test_numbers_are_those_of_numpy(make: Make, tmp_path: Path) -> None:
-    """Norm, minimum and maximum, in blocks and without: as NumPy computes them of the whole array."""
+    """The norm, in blocks and without: as NumPy computes it of the whole array."""
     rng = np.random.default_rng(0)
     arrays = {"a": rng.standard_normal((700, 600)).astype("f4"), "b": np.arange(-3, 9, dtype="i4"), "c": np.float32(2)}
     arrays["d"] = np.zeros((0, 4), "f4")
@@ -97,9 +97,6 @@ def test_numbers_are_those_of_numpy(make: Make, tmp_path: Path) -> None:
         assert (found[name].dtype, found[name].shape) == (np.asarray(array).dtype.name, np.shape(array))
         assert (found[name].nan, found[name].inf) == (0, 0)
         assert found[name].norm == pytest.approx(float(np.linalg.norm(np.float64(array))), rel=1e-12)
-    assert (found["a"].min, found["a"].max) == (arrays["a"].min(), arrays["a"].max())
-    assert (found["b"].min, found["b"].max) == (-3, 8)
-    assert (found["d"].min, found["d"].max) == (None, None)
     assert values.summary == f"all finite; 3 float32, 1 int32; norm {np.hypot(found['a'].norm, 2):.6g}"
     assert not values.has_nan
     assert len(told) > 2 and [done for done, _ in told] == sorted(done for done, _ in told)
@@ -127,16 +124,7 @@ def test_narrow_and_wide_types(tmp_path: Path) -> None:
         "pair": ("C64", (1,), np.complex64(3 + 4j).tobytes()),
     }
     found = by_name(values_of(as_trainer(tmp_path / "checkpoint-1", arrays)))
-    assert (found["half"].min, found["half"].max) == (1.0, 2.0)
-    assert (found["pair"].norm, found["pair"].min) == (5.0, None)
-
-
-def test_types_of_8_bits(tmp_path: Path) -> None:
-    """They are read where the package is installed that has them, as it is with TensorFlow and JAX."""
-    pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
-    arrays = {"float8": ("F8_E4M3", (2,), bytes([0x38, 0x7F]))}
-    found = by_name(values_of(as_trainer(tmp_path / "checkpoint-1", arrays)))
-    assert (found["float8"].nan, found["float8"].max) == (1, 1.0)
+    assert (found["half"].norm, found["pair"].norm) == (pytest.approx(5**0.5), 5.0)
 
 
 def test_partitioned_variables_and_texts(tmp_path: Path, writer: ModuleType) -> None:
