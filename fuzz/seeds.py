@@ -25,8 +25,7 @@ from supervisor_core.checkpoint.manifest import Manifest, SealedFile
 from supervisor_core.checkpoint.retention import Doubt
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, format_state
 from supervisor_core.events import event_format, telemetry
-from supervisor_core.events.place import Place
-from supervisor_core.events.resume_record import DigestRecord, ResumeRecord
+from supervisor_core.events.telemetry import DigestRecord, Place, ResumeRecord
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.process.stacks_file import MAGIC, look_text

@@ -428,7 +428,8 @@ def _string_checksum(data: bytes, count: int, order: str) -> int:
     for _ in range(count if data else 0):
         length, position = read_varint(data, position, len(data))
         lengths += struct.pack(f"{order}{'I' if length < 1 << 32 else 'Q'}", length)
-    return checksum.extend(checksum.value(bytes(lengths)), data[position:])
+    crc: int = checksum.extend(checksum.value(bytes(lengths)), data[position:])
+    return crc
 
 
 def _variant_checksum(data: bytes, count: int, order: str) -> int:

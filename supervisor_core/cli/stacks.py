@@ -22,7 +22,7 @@ from supervisor_core.cli import WrongInput, require_system
 from supervisor_core.cli.logdirs import NoSuchLogdir, expanded, find_logdir, logdirs
 from supervisor_core.cli.text import Output, progress_bar
 from supervisor_core.engine.timeouts import FLOOR_SECS
-from supervisor_core.events.place import Place, place_of
+from supervisor_core.events.telemetry import Place, place_of
 from supervisor_core.process.identity import boot_id, is_running, this_machine
 from supervisor_core.process.outside import OutsideStacks, ThreadState, outside_stacks, thread_states
 from supervisor_core.process.progress_page import PageReading, page_of_session, read_page

@@ -31,8 +31,7 @@ from supervisor_core.cli.text import (
     size,
     state,
 )
-from supervisor_core.events.notice_record import NoticeRecord
-from supervisor_core.events.telemetry import WorkerState
+from supervisor_core.events.telemetry import NoticeRecord, WorkerState
 from supervisor_core.process.stacks import MAIN_THREAD, user_line
 from supervisor_core.run.fold.goodput import COMPLETED
 from supervisor_core.run.judge.culprit import place_text

@@ -19,8 +19,7 @@ from supervisor_core.engine.notices import HAS_ENDED, NOT_BEGUN, log_unrecorded
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.timeouts import stop_timeout
-from supervisor_core.events.notice_record import Severity
-from supervisor_core.events.telemetry import ServiceInterval, SkippedCheckpoint
+from supervisor_core.events.telemetry import ServiceInterval, Severity, SkippedCheckpoint
 
 if TYPE_CHECKING:
     from supervisor_core.notify.callable import EventCalls

@@ -19,9 +19,7 @@ from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.base.errors import LogdirInUseError, SupervisorError
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.progress import ProgressSnapshot
-from supervisor_core.events.notice_record import NoticeRecord
-from supervisor_core.events.place import Place
-from supervisor_core.events.telemetry import HeartbeatRecord, Record, StallRecord, StopRecord
+from supervisor_core.events.telemetry import HeartbeatRecord, NoticeRecord, Place, Record, StallRecord, StopRecord
 from supervisor_core.process.identity import Machine, this_machine
 from supervisor_core.run.fold.notices import notice_key
 from supervisor_core.run.model.liveness_record import Costs, RunHistory

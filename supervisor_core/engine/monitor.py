@@ -31,11 +31,11 @@ from supervisor_core.engine.stalls import (
     Watchdog,
 )
 from supervisor_core.engine.timeouts import stop_timeout
-from supervisor_core.events.place import Place
-from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     PauseReport,
+    Place,
+    ResumeRecord,
     SessionRecord,
     ThreadStatus,
     WorkerStatus,

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.progress import ProgressSnapshot
-from supervisor_core.events.notice_record import NoticeRecord, Severity
+from supervisor_core.events.telemetry import NoticeRecord, Severity
 from supervisor_core.run.fold.notices import notice_key
 from supervisor_core.run.model.thresholds import Thresholds
 from supervisor_core.run.model.words import in_a_line

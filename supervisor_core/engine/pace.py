@@ -15,7 +15,7 @@ from statistics import median
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.engine.retry import OWN_RANDOM
-from supervisor_core.events.place import Pace
+from supervisor_core.events.telemetry import Pace
 from supervisor_core.process.collectives import waits_in
 from supervisor_core.process.stacks import running_main_stack
 

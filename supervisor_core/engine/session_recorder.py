@@ -53,10 +53,15 @@ from supervisor_core.engine.worker_registry import WorkerRegistry, read_interval
 from supervisor_core.events.chunk import Points
 from supervisor_core.events.directory import Directory
 from supervisor_core.events.events_file import guard_directory
-from supervisor_core.events.place import Place
 from supervisor_core.events.reader import EventsFileReader
-from supervisor_core.events.resume_record import ResumeRecord
-from supervisor_core.events.telemetry import CheckpointRecord, DeathRecord, RecoveryRecord, StopRecord
+from supervisor_core.events.telemetry import (
+    CheckpointRecord,
+    DeathRecord,
+    Place,
+    RecoveryRecord,
+    ResumeRecord,
+    StopRecord,
+)
 from supervisor_core.process.outside import allow_tracer
 from supervisor_core.process.progress_page import PageReading, page_in, remove_page
 from supervisor_core.run.fold.recomputed import Recomputed, states_of

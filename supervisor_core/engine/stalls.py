@@ -48,8 +48,7 @@ from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.progress import ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetryRecorder
 from supervisor_core.engine.timeouts import FLOOR_SECS, TIMES_LONGEST, first_hang_timeouts, given_hang_timeouts
-from supervisor_core.events.place import Place, place_of
-from supervisor_core.events.telemetry import Acted, StallRecord, ThreadStatus
+from supervisor_core.events.telemetry import Acted, Place, StallRecord, ThreadStatus, place_of
 from supervisor_core.process.collectives import digest
 from supervisor_core.process.stacks import (
     MAIN_THREAD,

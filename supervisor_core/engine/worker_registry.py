@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.options import Options
 from supervisor_core.engine.deadline import NEVER, Deadline
-from supervisor_core.events.notice_record import NoticeRecord
-from supervisor_core.events.telemetry import WorkerState, WorkerStatus
+from supervisor_core.events.telemetry import NoticeRecord, WorkerState, WorkerStatus
 from supervisor_core.process.identity import Machine, is_running, this_machine
 from supervisor_core.run.fold.notices import notice_key
 from supervisor_core.run.watch.liveness import (

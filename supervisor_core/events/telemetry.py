@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, cast, get_args
@@ -24,13 +24,9 @@ from msgspec import Meta
 from supervisor_core.base.errors import EventsError
 from supervisor_core.base.session_labels import MAX_LABELS, MAX_NAME_CHARS, MAX_VALUE_CHARS
 from supervisor_core.base.wire import delimited
-from supervisor_core.events.notice_record import NoticeRecord as NoticeRecord
-from supervisor_core.events.place import MAX_LOCATION_CHARS, Pace
-from supervisor_core.events.place import WorkerState as WorkerState
-from supervisor_core.events.place import WorkerStatus as WorkerStatus
 from supervisor_core.events.record_fields import Name, Number, Text, Whole, decode, replaced
-from supervisor_core.events.resume_record import AboutResume, ResumeRecord
-from supervisor_core.process.stacks import Activity
+from supervisor_core.process.collectives import KEPT_FRAMES, digest, kept, waits_in
+from supervisor_core.process.stacks import Activity, user_line
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 4 << 20
@@ -57,6 +53,91 @@ Labels = Annotated[
     Meta(max_length=MAX_LABELS),
 ]
 """Labels of a session by name; the names as Prometheus allows them."""
+
+
+MAX_LOCATION_CHARS = 512
+"""Of the line at which a stall was."""
+
+WorkerState = Literal["waiting", "running", "stalled", "lost", "stopped", "failed"]
+"""State of another process of the cluster: ``waiting`` for the chief, ``running``, ``stalled`` beyond its hang
+timeout, ``lost`` without heartbeats, ``stopped`` when it ended as planned, ``failed`` when it ended by an error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the main thread of a process is that makes no progress."""
+
+    digest: Name
+    """The same for two processes that are at the same place: see `supervisor_core.process.collectives.digest`."""
+    location: Annotated[str, Meta(max_length=MAX_LOCATION_CHARS)] | None = None
+    """The innermost line of the program in its stack, as in `StallRecord.location`."""
+    waits_in: Name | None = None
+    """The collective operation in which it waits for the other processes; None where it waits in none, or in one that
+    is not known."""
+    activity: Activity | None = None
+    """As in `StallRecord.activity`."""
+    frames: Annotated[tuple[Text, ...], Meta(max_length=KEPT_FRAMES)] = ()
+    """The innermost frames of its stack, outermost first; none in a heartbeat."""
+
+
+def place_of(stack: Sequence[str], line: str | None = None) -> Place:
+    """Return the place of a stack.
+
+    Args:
+        stack: the main thread's, outermost frame first.
+        line: the innermost line of the program. Default: that of the stack.
+
+    Example:
+        >>> place_of(("/home/me/train.py:14 stuck_in_user_code",)).location
+        '/home/me/train.py:14 stuck_in_user_code'
+    """
+    line = user_line(stack) if line is None else line
+    location = None if line is None else line[-MAX_LOCATION_CHARS:]
+    return Place(digest=digest(stack), location=location, waits_in=waits_in(stack), frames=kept(stack))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Of the last minute in which it trained."""
+
+    step_secs: Number
+    """Seconds for a step: the median. Processes that wait for each other in each step have the same."""
+    own_secs: Number
+    """The part of it in which the main thread was in no collective operation that is known, by looks at its stack."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStatus:
+    """Another process of the cluster at one moment, as the chief sees it. Times are wall-clock seconds since the epoch,
+    by the chief's clock; None where unknown."""
+
+    name: Name
+    """Its task, ``worker:1``, ``ps:0``; ``host-pid`` without a task."""
+    state: WorkerState
+    phase: Text | None = None
+    waiting_for: Text | None = None
+    """What it is waiting for; None while it is not."""
+    step: Whole | None = None
+    """The latest global step it saw."""
+    steps: Whole | None = None
+    """Steps done by its present process; None for one that does none (a parameter server)."""
+    last_seen_at: Number | None = None
+    """When it was last seen."""
+    started_at: Number | None = None
+    """When its present process began, by that process's own clock."""
+    host: Text | None = None
+    pid: Whole | None = None
+    error: Text | None = None
+    """The error that ended it."""
+    progress_age_secs: Number | None = None
+    """Seconds without progress when it was last seen."""
+    hang_timeout_secs: Number | None = None
+    """How long it may go without progress by its own account, as if it trained alone; None where it cannot hang."""
+    held: bool = False
+    """Whether it waits for a save."""
+    place: Place | None = None
+    """Where it is, while it makes no progress."""
+    pace: Pace | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -449,6 +530,91 @@ class LaunchRecord:
     """File with the stacks of a program that hung: the copy in the logdir, else the one in memory."""
     stderr: Annotated[str, Meta(max_length=MAX_STDERR_CHARS)] | None = None
     """The end of its standard error: at most 64 KiB."""
+
+
+Severity = Literal["page", "warn", "info"]
+"""``page``: work is being lost, act now. ``warn``: today. ``info``: when there is time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeRecord:
+    """A program has said something of its run. Of the records with the same severity, text, worker and `since` the last
+    one counts."""
+
+    kind: ClassVar[str] = "notice"
+
+    session: Name
+    severity: Severity = "warn"
+    text: Name = ""
+    """One line."""
+    count: Whole = 1
+    """How often it was said since `since`."""
+    since: Number | None = None
+    """Wall time at which it was said first. Said again an hour after the last time, it begins again."""
+    at: Number | None = None
+    """When it was said last."""
+    step: Whole | None = None
+    """The step at which that was recorded."""
+    worker: Name | None = None
+    """The other process of the cluster that said it; None of the session's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestRecord:
+    """Digests of the trained state after a step: what a resume is compared with."""
+
+    kind: ClassVar[str] = "digest"
+
+    session: Name
+    step: Whole | None = None
+    states: Mapping[Name, Name] = field(default_factory=dict)
+    """By the name of each object with floating-point arrays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRecord:
+    """What the steps show that a session recomputed after a kill: scalars that were logged before it and again after
+    it, compared bit by bit. Of the records of one session the last one counts."""
+
+    kind: ClassVar[str] = "resume"
+
+    session: Name
+    """The session that resumed."""
+    what: Literal["losses", "values", "states"] = "values"
+    """What `compared` and `equal` count: the losses; all scalars where no loss was compared; states where no scalar
+    was, each that of one object after one step."""
+    compared: Whole = 0
+    equal: Whole = 0
+    tag: Name | None = None
+    """The first scalar that differs, or ``state of model``; None where none does."""
+    step: Whole | None = None
+    """Its step."""
+    before: Name | None = None
+    """The value logged before the restart, as text: it may be NaN or infinite."""
+    now: Name | None = None
+    """The value logged since."""
+
+    @property
+    def is_equal(self) -> bool | None:
+        """Whether no recomputed value differs; None where none was compared."""
+        return False if self.tag is not None else True if self.compared else None
+
+    @property
+    def text(self) -> str:
+        """What was found, as a part of a sentence.
+
+        Example:
+            >>> ResumeRecord(session="a", what="losses", compared=3, equal=3).text
+            '3 of 3 recomputed losses equal'
+            >>> ResumeRecord(session="a", tag="loss", step=15, before="0.412", now="0.415").text
+            'loss at step 15 differs (0.412 before, 0.415 now)'
+        """
+        if self.tag is None:
+            return f"{self.equal:,} of {self.compared:,} recomputed {self.what} equal"
+        return f"{self.tag} at step {self.step} differs ({self.before} before, {self.now} now)"
+
+
+AboutResume = DigestRecord | ResumeRecord
 
 
 Record = (

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
 from supervisor_core.base.log import printable
-from supervisor_core.events.notice_record import NoticeRecord
+from supervisor_core.events.telemetry import NoticeRecord
 from supervisor_core.notify.event import Event, Topic, What, event_id
 from supervisor_core.run.fold.notices import notice_text
 from supervisor_core.run.judge.counters import launches_without_session

@@ -10,9 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
-from supervisor_core.events.notice_record import NoticeRecord
-from supervisor_core.events.resume_record import ResumeRecord
-from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
+from supervisor_core.events.telemetry import (
+    HeartbeatRecord,
+    NoticeRecord,
+    ResumeRecord,
+    SessionRecord,
+    ThreadStatus,
+    WorkerStatus,
+)
 from supervisor_core.process.stacks import Activity
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.model.checkpoints import Checkpoint

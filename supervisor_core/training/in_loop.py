@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from supervisor_core.base.options import Options
 from supervisor_core.engine.notices import NOT_BEGUN, log_unrecorded
-from supervisor_core.events.notice_record import Severity
+from supervisor_core.events.telemetry import Severity
 from supervisor_core.storage.local import absolute
 from supervisor_core.training.run import Run
 from supervisor_core.training.save_point import SavePolicy

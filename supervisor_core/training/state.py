@@ -16,7 +16,7 @@ from typing import Any
 
 from supervisor_core.base.errors import CheckpointError
 from supervisor_core.checkpoint.manifest import Manifest
-from supervisor_core.events.resume_record import ResumeRecord
+from supervisor_core.events.telemetry import ResumeRecord
 from supervisor_core.training import random_state
 from supervisor_core.training.objects import Environment, Part, access, flattened
 from supervisor_core.training.random_state import RandomSource, process_sources

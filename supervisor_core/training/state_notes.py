@@ -16,8 +16,7 @@ from typing import Any
 
 from supervisor_core.base.clock import Clock
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.events.resume_record import DigestRecord
-from supervisor_core.events.telemetry import summary_bytes
+from supervisor_core.events.telemetry import DigestRecord, summary_bytes
 from supervisor_core.training.objects import Part, access
 from supervisor_core.training.save_point import Due
 from supervisor_core.training.state import DATA, TrainingState

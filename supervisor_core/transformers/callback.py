@@ -18,7 +18,7 @@ from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.engine.timeouts import stop_timeout
-from supervisor_core.events.notice_record import Severity
+from supervisor_core.events.telemetry import Severity
 from supervisor_core.storage.local import absolute
 from supervisor_core.torch.tensors import structure_of
 from supervisor_core.torch.workers import outlive_signals

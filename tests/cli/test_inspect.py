@@ -17,11 +17,11 @@ import pytest
 from click.testing import Result
 from forked import Forked, ForkServer
 
-from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
     LaunchRecord,
+    NoticeRecord,
     Record,
     RecoveryRecord,
     SessionRecord,

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import pytest
 
 from supervisor_core.cli import stacks as command
-from supervisor_core.events.place import Place
+from supervisor_core.events.telemetry import Place
 from supervisor_core.process.collectives import digest
 from supervisor_core.process.identity import boot_id, this_machine
 from supervisor_core.process.outside import OutsideStacks

@@ -9,7 +9,7 @@ from typing import Any
 from supervisor_core.cli.look import SeenRun
 from supervisor_core.cli.overview import overview
 from supervisor_core.cli.text import STATES, advice_text, again_text
-from supervisor_core.events.resume_record import ResumeRecord
+from supervisor_core.events.telemetry import ResumeRecord
 from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.model.checkpoints import Checkpoint

@@ -15,8 +15,7 @@ from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
 from supervisor_core.engine.progress import Progress, ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetryRecorder
 from supervisor_core.engine.timeouts import HangTimeouts
-from supervisor_core.events.place import Place, WorkerStatus
-from supervisor_core.events.telemetry import HeartbeatRecord, Record, SessionRecord, StallRecord
+from supervisor_core.events.telemetry import HeartbeatRecord, Place, Record, SessionRecord, StallRecord, WorkerStatus
 
 STUCK = Place(digest="b", location="/home/me/train.py:14 stuck", frames=("/home/me/train.py:14 stuck",))
 WAITS = Place(digest="a", location="/home/me/train.py:25 train", waits_in="backward")

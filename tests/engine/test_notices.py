@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.engine.notices import AT_ONCE, MOST_TEXTS, Notices
-from supervisor_core.events.notice_record import NoticeRecord
+from supervisor_core.events.telemetry import NoticeRecord
 from tests.conftest import StillClock
 
 NOW = 1_800_000_000.0

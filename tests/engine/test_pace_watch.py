@@ -8,7 +8,7 @@ import pytest
 
 from supervisor_core.engine import pace as pace_watch
 from supervisor_core.engine.pace import PaceWatch
-from supervisor_core.events.place import Pace
+from supervisor_core.events.telemetry import Pace
 
 OWN = ("/x/train.py:14 load",)
 WAITS = ("/x/train.py:25 main", "/venv/site-packages/torch/autograd/graph.py:1113 _engine_run_backward")

@@ -11,8 +11,7 @@ import pytest
 from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.recorder import SYNC_SECS, BeatHistory, TelemetryRecorder
-from supervisor_core.events.place import Place
-from supervisor_core.events.telemetry import HeartbeatRecord, PauseReport, Record, ThreadStatus, WorkerStatus
+from supervisor_core.events.telemetry import HeartbeatRecord, PauseReport, Place, Record, ThreadStatus, WorkerStatus
 
 RECORD = HeartbeatRecord(session="s", phase="training")
 

@@ -9,18 +9,19 @@ import pytest
 from tensorboard.compat.proto import summary_pb2, types_pb2
 
 from supervisor_core.base.errors import EventsError
-from supervisor_core.events.notice_record import NoticeRecord
-from supervisor_core.events.resume_record import DigestRecord, ResumeRecord
 from supervisor_core.events.telemetry import (
     KINDS,
     MAX_BYTES,
     CheckpointRecord,
     DeathRecord,
+    DigestRecord,
     HeartbeatRecord,
     LaunchRecord,
+    NoticeRecord,
     OpenStall,
     Record,
     RecoveryRecord,
+    ResumeRecord,
     ServiceInterval,
     SessionRecord,
     SkippedCheckpoint,

@@ -11,9 +11,14 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.events.notice_record import NoticeRecord
-from supervisor_core.events.resume_record import ResumeRecord
-from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
+from supervisor_core.events.telemetry import (
+    HeartbeatRecord,
+    NoticeRecord,
+    ResumeRecord,
+    SessionRecord,
+    ThreadStatus,
+    WorkerStatus,
+)
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.listener import Environ, Listener, Response
 from supervisor_core.metrics.server import MetricsServer

@@ -15,8 +15,7 @@ from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.events.notice_record import NoticeRecord
-from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord, ThreadStatus, WorkerStatus
+from supervisor_core.events.telemetry import HeartbeatRecord, NoticeRecord, SessionRecord, ThreadStatus, WorkerStatus
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.config_files import dashboard, rule_groups, to_yaml
 from supervisor_core.metrics.exporter import Exporter

@@ -12,12 +12,12 @@ from typing import Any
 from tensorboard.compat.proto.event_pb2 import SessionLog
 
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
-from supervisor_core.events.notice_record import NoticeRecord
-from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
+    NoticeRecord,
     RecoveryRecord,
+    ResumeRecord,
     SessionRecord,
     SkippedCheckpoint,
     StallRecord,

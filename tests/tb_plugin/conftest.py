@@ -16,8 +16,7 @@ import pytest
 from werkzeug.test import Client, TestResponse
 
 from supervisor_core.events.chunk import Chunk, FileFacts, Points
-from supervisor_core.events.notice_record import NoticeRecord
-from supervisor_core.events.telemetry import SkippedCheckpoint
+from supervisor_core.events.telemetry import NoticeRecord, SkippedCheckpoint
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.run import (
     BUCKETS,

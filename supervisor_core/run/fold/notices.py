@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.record_fields import replaced
+from supervisor_core.events.telemetry import NoticeRecord
 from supervisor_core.run.fold.bounds import Allowance
 from supervisor_core.run.model.words import named
 

@@ -27,7 +27,7 @@ import numpy as np
 from supervisor_core.events.chunk import Mark, Points, TelemetryMark
 from supervisor_core.events.losses import LOSS, prominence
 from supervisor_core.events.record_fields import MAX_NAME_CHARS
-from supervisor_core.events.resume_record import DigestRecord, ResumeRecord
+from supervisor_core.events.telemetry import DigestRecord, ResumeRecord
 
 MAX_POINTS = 100_000
 """Points kept of before the restart: those of the lowest steps."""

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from supervisor_core.base.options import HANG_TIMEOUT_SECS
 from supervisor_core.events.chunk_builder import host_of
-from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.record_fields import replaced, values_of
-from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord
+from supervisor_core.events.telemetry import HeartbeatRecord, NoticeRecord, SessionRecord
 from supervisor_core.run.fold.file_fold import Reached
 from supervisor_core.run.fold.heartbeat_folds import WorkerReport
 from supervisor_core.run.fold.session_fold import SessionFold, is_hanging

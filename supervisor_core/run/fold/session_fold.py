@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from supervisor_core.events.chunk import TelemetryMark
-from supervisor_core.events.notice_record import NoticeRecord
 from supervisor_core.events.record_fields import replaced
-from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     DeathRecord,
     HeartbeatRecord,
+    NoticeRecord,
     Record,
     RecoveryRecord,
+    ResumeRecord,
     SessionRecord,
     StallRecord,
     StopRecord,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from supervisor_core.events.place import Pace, Place, WorkerStatus
+from supervisor_core.events.telemetry import Pace, Place, WorkerStatus
 from supervisor_core.process.stacks import location
 from supervisor_core.run.model.thresholds import LEAST_SHARE
 from supervisor_core.run.model.words import duration, named, shown_name

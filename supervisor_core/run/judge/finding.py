@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from supervisor_core.events.notice_record import Severity as Severity
+from supervisor_core.events.telemetry import Severity as Severity
 from supervisor_core.run.model.thresholds import LEAST_SHARE, Thresholds
 from supervisor_core.run.model.words import duration
 

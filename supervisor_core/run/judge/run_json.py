@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, cast
 
-from supervisor_core.events.resume_record import ResumeRecord
+from supervisor_core.events.telemetry import ResumeRecord
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.fleet_report import Usage
 from supervisor_core.run.model.checkpoints import Checkpoint

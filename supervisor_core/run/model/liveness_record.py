@@ -9,10 +9,11 @@ from typing import Annotated, cast, get_args
 from msgspec import Meta
 
 from supervisor_core.base.json_records import Attempt, Count, Integer, Moment, Name, Secs, Text
-from supervisor_core.events.notice_record import NoticeRecord
-from supervisor_core.events.place import Pace, Place
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
+    NoticeRecord,
+    Pace,
+    Place,
     Record,
     StopReason,
     StopRecord,

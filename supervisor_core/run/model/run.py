@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from supervisor_core.events.hparams import HParam
-from supervisor_core.events.notice_record import NoticeRecord
-from supervisor_core.events.resume_record import ResumeRecord
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
+    NoticeRecord,
     RecoveryRecord,
+    ResumeRecord,
     SessionRecord,
     StallRecord,
     ThreadState,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from supervisor_core.base.log import printable
-from supervisor_core.events.place import Pace
+from supervisor_core.events.telemetry import Pace
 
 UNKNOWN = "-"
 DAY_SECS = 86400.0

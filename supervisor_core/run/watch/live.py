@@ -19,9 +19,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from supervisor_core.events.place import Place, place_of
 from supervisor_core.events.record_fields import values_of
-from supervisor_core.events.telemetry import DeathRecord, HeartbeatRecord, OpenStall, WorkerStatus
+from supervisor_core.events.telemetry import DeathRecord, HeartbeatRecord, OpenStall, Place, WorkerStatus, place_of
 from supervisor_core.process.identity import Machine, is_running, started_at, started_ticks, this_machine
 from supervisor_core.process.progress_page import PageReading, page_in, page_of_session
 from supervisor_core.process.runtime_directory import private_directories

@@ -13,8 +13,7 @@ import pytest
 
 from supervisor_core.engine.liveness_writer import LivenessWriter
 from supervisor_core.engine.progress import Progress
-from supervisor_core.events.place import Place
-from supervisor_core.events.telemetry import HeartbeatRecord, StallRecord, StopRecord
+from supervisor_core.events.telemetry import HeartbeatRecord, Place, StallRecord, StopRecord
 from supervisor_core.run.watch.liveness import CHIEF
 
 SESSION = "6f1d3c0a9b7e4d21"

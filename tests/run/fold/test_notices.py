@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.events.notice_record import NoticeRecord
+from supervisor_core.events.telemetry import NoticeRecord
 from supervisor_core.history.rows import NOTICES, rows_of
 from supervisor_core.run.fold import bounds
 from supervisor_core.run.judge.finding import Finding

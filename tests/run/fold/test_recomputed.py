@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from supervisor_core.events.chunk import Points
-from supervisor_core.events.resume_record import ResumeRecord
+from supervisor_core.events.telemetry import ResumeRecord
 from supervisor_core.run.fold.recomputed import Recomputed, is_measured
 from tests.cases import each
 

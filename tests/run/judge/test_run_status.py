@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.events.notice_record import NoticeRecord
-from supervisor_core.events.resume_record import ResumeRecord
-from supervisor_core.events.telemetry import WorkerStatus
+from supervisor_core.events.telemetry import NoticeRecord, ResumeRecord, WorkerStatus
 from supervisor_core.metrics.page import run_status
 from supervisor_core.metrics.table import RUN_METRICS
 from supervisor_core.run.model.run import BUCKETS, Run

@@ -21,8 +21,7 @@ from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.events.place import Place, WorkerStatus
-from supervisor_core.events.telemetry import LaunchRecord, StallRecord, StopRecord
+from supervisor_core.events.telemetry import LaunchRecord, Place, StallRecord, StopRecord, WorkerStatus
 from supervisor_core.metrics.page import run_status
 from supervisor_core.process import progress_page
 from supervisor_core.process.identity import boot_id, pid_namespace, started_ticks, this_machine
