@@ -6,10 +6,8 @@ import base64
 import binascii
 import errno
 import os
-import shutil
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import time
@@ -28,8 +26,6 @@ MAX_REPORT = 1 << 20
 """The longest line that is taken from a keeper."""
 MOST_BYTES = 4096
 """Of a program's file: Linux reads its first 256 for the interpreter's name."""
-INTERPRETERS = {".py": ("python", "python3"), ".sh": ("bash", "sh")}
-"""End of a script's name -> what may start it."""
 
 
 @dataclass(kw_only=True)
@@ -246,11 +242,8 @@ def oom_kills(root: str = "/") -> int:
     return 0
 
 
-# Why the system could not run a program, and what to do.
-
-
 def why_not_started(command: Sequence[str], number: int, environment: Mapping[str, str]) -> str:
-    """Return the reason, with the program's name and the files that were looked for.
+    """Return why the system could not run a program, and what to do.
 
     Args:
         command: the program and its arguments.
@@ -261,67 +254,23 @@ def why_not_started(command: Sequence[str], number: int, environment: Mapping[st
         >>> why_not_started(["pyhton", "train.py"], errno.ENOENT, {"PATH": "/nowhere"})
         "there is no program 'pyhton' in the directories of PATH (/nowhere)"
     """
-    name = command[0]
-    path = environment.get("PATH", os.defpath)
-    if "/" in name:
-        return _of_file(name, number, path)
-    found = shutil.which(name, path=path)
-    if found is not None:
-        return _of_file(found, number, path)
-    others = [other for each in path.split(os.pathsep) if os.path.isfile(other := os.path.join(each, name))]
-    if others and number == errno.EACCES:
-        return _of_file(others[0], number, path)
-    reason = f"there is no program {name!r} in the directories of PATH ({path})"
-    if os.path.isfile(name):
-        with_interpreter = _with_interpreter(name, path)
-        return f"{reason}; for the file in this directory give {with_interpreter or repr(f'./{name}')}"
-    return reason
-
-
-def _with_interpreter(file: str, path: str) -> str | None:
-    """Return what starts a script by its interpreter, a command; None where its name does not say which."""
-    interpreters = INTERPRETERS.get(os.path.splitext(file)[1], ())
-    found = next((name for name in interpreters if shutil.which(name, path=path)), None)
-    return None if found is None else f"`{command_line(found, file)}`"
-
-
-def _of_file(path: str, number: int, search_path: str) -> str:
-    shown, with_interpreter = repr(path), _with_interpreter(path, search_path)
-    try:
-        mode = os.stat(path).st_mode
-        with open(path, "rb") if stat.S_ISREG(mode) else open(os.devnull, "rb") as file:
-            head = file.read(MOST_BYTES)
-    except FileNotFoundError:
-        return f"there is no file {shown}"
-    except OSError:
-        return f"{shown}: {os.strerror(number)}"
-    if stat.S_ISDIR(mode):
-        return f"{shown} is a directory, not a program"
-    interpreter = head.partition(b"\n")[0][2:].strip(b" \t").decode(errors="replace") if head[:2] == b"#!" else None
-    if number == errno.EACCES:
-        if not os.access(path, os.X_OK):
-            give = f"give {with_interpreter or 'its interpreter first'}"
-            return f"{shown} is not executable: {give}, or `{command_line('chmod', '+x', path)}`"
-        where = "its file system may be mounted with noexec"
-        return f"{shown} may not be run: {where if interpreter is None else _of_interpreter(interpreter) or where}"
-    if number == errno.ENOENT and interpreter is not None:
-        return f"{shown} cannot be run: {_of_interpreter(interpreter) or os.strerror(number)}"
-    if number == errno.ENOENT:
-        return f"{shown} cannot be run: the loader that it names is missing, it was built for another system"
+    name, path = command[0], environment.get("PATH", os.defpath)
+    places = [name] if "/" in name else [os.path.join(each, name) for each in path.split(os.pathsep)]
+    found = next(filter(os.path.exists, places), None)
+    if found is None:
+        missing = f"there is no program {name!r} in the directories of PATH ({path})"
+        return f"there is no file {name!r}" if "/" in name else missing
+    if os.path.isdir(found):
+        return f"{found!r} is a directory, not a program"
+    if number == errno.EACCES and not os.access(found, os.X_OK):
+        return f"{found!r} is not executable: give its interpreter first, or `{command_line('chmod', '+x', found)}`"
     if number == errno.ENOEXEC:
-        reason = f"{shown} is neither a program of this machine nor a script whose first line begins with #!"
-        return reason if with_interpreter is None else f"{reason}; give {with_interpreter}"
-    return f"{shown}: {os.strerror(number)}"
-
-
-def _of_interpreter(line: str) -> str | None:
-    """Return what is wrong with the interpreter that a script's first line names; None if nothing is."""
-    path = line.split(" ")[0].split("\t")[0]
-    said = f"its first line names the interpreter {path!r}"
-    if path.endswith("\r"):
-        return f"{said}: the line ends with a carriage return, as in a file from Windows"
-    if not os.path.exists(path):
-        return f"{said}, and there is no such file"
-    if os.path.isdir(path) or not os.access(path, os.X_OK):
-        return f"{said}, which is not an executable file"
-    return None
+        return f"{found!r} is neither a program of this machine nor a script whose first line begins with #!"
+    with suppress(OSError), open(found if os.path.isfile(found) else os.devnull, "rb") as file:
+        head = file.read(MOST_BYTES).partition(b"\n")[0]
+        if head[:2] == b"#!":
+            interpreter = head[2:].strip(b" \t").decode(errors="replace").split(" ")[0]
+            carriage = ": the line ends with a carriage return, as in a file from Windows"
+            wrong = carriage if interpreter.endswith("\r") else ""
+            return f"{found!r}: {os.strerror(number)}; its first line names the interpreter {interpreter!r}{wrong}"
+    return f"{found!r}: {os.strerror(number)}"

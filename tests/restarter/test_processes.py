@@ -17,6 +17,7 @@ import pytest
 
 from supervisor_core.run.model.program_launch import launch_text
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from tests.restarter.conftest import training
 
 FAMILY = """
 import os, time
@@ -243,6 +244,25 @@ page = """
     assert running.status() == 0, running.log
     hung = LogdirWatch(str(tmp_path / "logs")).refresh().runs["."].run.launches[0]
     assert (hung.cause, hung.session) == ("hang", f"chief-{first}")
+
+
+def test_a_directory_for_pages_that_goes_away_is_missed(
+    running: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the system's own, with the user's last login: that no hang is seen any more is said, once."""
+    monkeypatch.setenv("SUPERVISOR_RUNTIME_DIR", str(tmp_path / "memory"))
+    options = ["--hang-action", "observe", "--stop-timeout", "1s"]
+    restarter = running(*training(tmp_path, how="hangs"), options=options)
+    pid = restarter.line()[1]
+    while "launch 1 may hang: " not in restarter.log:  # the restarter has seen the page then
+        assert not restarter.has_line(0.05)
+    shutil.rmtree(tmp_path / "memory")
+    said = f"{tmp_path / 'memory'} was removed, with the progress page of process {pid}: a hang is not seen any more"
+    while said not in restarter.log:
+        assert not restarter.has_line(0.05)
+    restarter.process.send_signal(signal.SIGTERM)
+    assert restarter.status() == -signal.SIGTERM
+    assert restarter.log.count("was removed") == 1
 
 
 def test_a_logdir_in_use_and_a_program_that_is_missing(tmp_path: Path, run_command: list[str]) -> None:
