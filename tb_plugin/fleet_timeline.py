@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core.run.fold.heartbeat_folds import natural_order
-from supervisor_core.run.judge.history import LANE_KINDS, TROUBLE, history, lane_items
+from supervisor_core.run.judge.history import ENDS, LANE_KINDS, TROUBLE, history, lane_items
 from supervisor_core.run.judge.run_json import plain
 from supervisor_core.run.judge.together import Happened, Sentence, Stay, sentences_of, stays_of
 from tb_plugin.http import HOST, LABEL, PREFIX
@@ -139,15 +139,9 @@ def _thinned(
 
 def _host(shown: RunView, since: float) -> str | None:
     """Return the host on which a run went down first after a moment; else that of its newest session."""
-    falls, newest = shown.once(_hosts)
-    return next((host for host, at in falls if at >= since), newest)
-
-
-def _hosts(shown: RunView) -> tuple[Sequence[tuple[str, float]], str | None]:
-    """Return on which host a run went down, and when, in order; and the host of its newest session."""
-    found = [(each.host, each.ended_at or 0.0, each.outcome) for each in shown.run.sessions if each.host]
-    falls = tuple([(host, at) for host, at, outcome in found if outcome in ("lost", "error")])
-    return falls, found[-1][0] if found else None
+    falls = (item for item in shown.once(_happened) if item.found.kind in ENDS and item.at >= since)
+    fallen_on = next((item.host for item in falls if item.host is not None), None)
+    return fallen_on or next((each.host for each in reversed(shown.run.sessions) if each.host), None)
 
 
 def happened(view: View, since: float, until: float) -> dict[str, Any]:

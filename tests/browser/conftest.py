@@ -288,6 +288,28 @@ class Tab:
         )
         return found
 
+    def hovers(self, lowest_px: int = 10_000) -> dict[str, str]:
+        """What comes up while the pointer crosses the timeline, or its lowest part: the whole text by title."""
+        self.drawn()
+        found: dict[str, str] = self.inside().evaluate(
+            """lowest => {
+                const canvas = document.querySelector('.timeline-canvas');
+                const box = canvas.getBoundingClientRect();
+                const found = {};
+                for (let y = Math.max(4, box.height - lowest); y < box.height; y += 11) {
+                    for (let x = 118; x < box.width; x += 5) {
+                        const at = {clientX: box.left + x, clientY: box.top + y, bubbles: true};
+                        canvas.dispatchEvent(new PointerEvent('pointermove', at));
+                        const tooltip = document.querySelector('.tooltip:not([hidden])');
+                        if (tooltip) found[tooltip.querySelector('strong').textContent] = tooltip.innerText;
+                    }
+                }
+                return found;
+            }""",
+            lowest_px,
+        )
+        return found
+
     @contextlib.contextmanager
     def printing(self) -> Iterator[None]:
         """As while Chromium prints: it says so, then uses the style of paper."""

@@ -36,9 +36,9 @@ def checked(shown: Any) -> list[str]:
     return sorted(rows.locator(".run-name").all_inner_texts())
 
 
-def test_checkboxes_choose_runs_and_shift_a_range(tab: Callable[..., Any], board: Any) -> None:
+def test_checkboxes_choose_runs_and_shift_a_range(shown: Any, board: Any) -> None:
     """Each with a colour of its own; the address has them, and a reload keeps them. The list stays where it is."""
-    shown = tab().open(board, sort="run")
+    shown.open(board, sort="run")
     names = shown.rows()
     compare = shown.find(".compare-button")
     assert compare.inner_text() == "Compare" and compare.is_disabled()
@@ -64,9 +64,9 @@ def test_checkboxes_choose_runs_and_shift_a_range(tab: Callable[..., Any], board
     assert chosen(shown) == {} and checked(shown) == [] and compare.is_disabled()
 
 
-def test_all_that_are_listed_can_be_chosen_up_to_fifty(tab: Callable[..., Any], board: Any) -> None:
+def test_all_that_are_listed_can_be_chosen_up_to_fifty(shown: Any, board: Any) -> None:
     """The first of the list where there are more, and the page says so. Others stay chosen while a filter is set."""
-    shown = tab().open(board, sort="run", filter="group-0[0-3]")
+    shown.open(board, sort="run", filter="group-0[0-3]")
     some = len(shown.rows())
     every = shown.frame.get_by_role("checkbox", name="Choose all listed runs")
     every.check()

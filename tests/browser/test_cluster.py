@@ -31,29 +31,6 @@ def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
     return tensorboard(logdir)
 
 
-def hovers(shown: Any, lowest_px: int = 10_000) -> dict[str, str]:
-    """What comes up while the pointer crosses the timeline, or its lowest part: the whole text by title."""
-    shown.drawn()
-    found: dict[str, str] = shown.inside().evaluate(
-        """lowest => {
-            const canvas = document.querySelector('.timeline-canvas');
-            const box = canvas.getBoundingClientRect();
-            const found = {};
-            for (let y = Math.max(4, box.height - lowest); y < box.height; y += 11) {
-                for (let x = 118; x < box.width; x += 5) {
-                    const at = {clientX: box.left + x, clientY: box.top + y, bubbles: true};
-                    canvas.dispatchEvent(new PointerEvent('pointermove', at));
-                    const tooltip = document.querySelector('.tooltip:not([hidden])');
-                    if (tooltip) found[tooltip.querySelector('strong').textContent] = tooltip.innerText;
-                }
-            }
-            return found;
-        }""",
-        lowest_px,
-    )
-    return found
-
-
 def lanes(shown: Any) -> list[str]:
     """The names beside the lanes of workers, from top to bottom."""
     names: list[str] = shown.find(".row-name").all_inner_texts()
@@ -80,7 +57,7 @@ def test_says_first_which_process_is_the_trouble(shown: Any, board: Any) -> None
 
 def test_hover_describes_workers_and_recoveries(shown: Any, board: Any) -> None:
     """State, since when, last seen, step, for what it waited, where it runs; of a restart its error, losses, cost."""
-    found = hovers(shown.open(board, run="small"))
+    found = shown.open(board, run="small").hovers()
     assert {title for title in found if "worker:1" in title} == {
         "… worker:1: waiting", "▶ worker:1: running", "? worker:1: lost",
     }  # fmt: skip
@@ -98,7 +75,7 @@ def test_a_hundred_workers_do_not_drown_the_page(shown: Any, board: Any) -> None
     few = lanes(shown)
     assert few[:4] == ["✕ worker:63", "? worker:88", "worker:7", "worker:41"]
     assert len(few) == 9 and few[-1] == "92 others"
-    crowd = hovers(shown, 24)["92 workers"]
+    crowd = shown.hovers(24)["92 workers"]
     assert "running" in crowd
     shown.frame.get_by_role("button", name="Show all 100 workers").click()
     shown.page.wait_for_url(re.compile("workers=all"))

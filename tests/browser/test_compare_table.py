@@ -49,10 +49,8 @@ def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
 
 def compare(shown: Any, board: Any, **state: str) -> Any:
     """Open the comparison of all of them, and wait for their values."""
-    words = [("view", "compare"), *(("with", f"{colour}~{name}") for colour, name in enumerate(names()))]
-    shown.page.goto("about:blank")
-    shown.page.goto(board.address(hosted=False) + urlencode([*words, *state.items()]))
-    return whole(shown)
+    chosen = [f"{colour}~{name}" for colour, name in enumerate(names())]
+    return whole(shown.open(board, **{"view": "compare", "with": chosen, **state}))
 
 
 def whole(shown: Any) -> Any:
@@ -84,10 +82,10 @@ def colours(shown: Any) -> dict[str, str]:
     }
 
 
-def test_the_best_run_comes_first_and_a_failed_one_says_why(tab: Callable[..., Any], board: Any) -> None:
+def test_the_best_run_comes_first_and_a_failed_one_says_why(shown: Any, board: Any) -> None:
     """Without a click: the lowest loss is marked, and the run that failed has NaN, from which step on. The numbers are
     those of the route."""
-    shown = compare(tab(), board)
+    compare(shown, board)
     best = names()[3]
     assert column(shown, "Run")[0] == best and sorted(column(shown, "Run")) == sorted(names())
     answer = json.loads(board.fetch(f"compare?tag=loss&{urlencode([('run', name) for name in names()])}"))
@@ -106,9 +104,9 @@ def test_the_best_run_comes_first_and_a_failed_one_says_why(tab: Callable[..., A
     assert shown.find(".run-title").inner_text() == failed
 
 
-def test_it_is_sorted_narrowed_and_its_columns_are_chosen(tab: Callable[..., Any], board: Any) -> None:
+def test_it_is_sorted_narrowed_and_its_columns_are_chosen(shown: Any, board: Any) -> None:
     """By clicks that the address keeps. A run keeps its colour."""
-    shown = compare(tab(), board)
+    compare(shown, board)
     before = colours(shown)
     shown.find(".compare-table thead").get_by_role("button", name="accuracy, last").click()
     accuracy = [float(text) for text in column(shown, "accuracy, last")]
@@ -132,9 +130,9 @@ def test_it_is_sorted_narrowed_and_its_columns_are_chosen(tab: Callable[..., Any
     assert shown.find('.compare-table [aria-sort="ascending"]').inner_text().startswith("accuracy, last")
 
 
-def test_runs_are_grouped_by_a_capture_of_their_names(tab: Callable[..., Any], board: Any) -> None:
+def test_runs_are_grouped_by_a_capture_of_their_names(shown: Any, board: Any) -> None:
     """With the mean, the range and the number of runs; a group's runs can be listed. What is no expression says so."""
-    shown = compare(tab(), board)
+    compare(shown, board)
     losses = dict(zip(column(shown, "Run"), column(shown, "loss, last"), strict=True))
     field = shown.find(".compare-table .group")
     field.fill("lr=([^,]*)")
@@ -153,9 +151,9 @@ def test_runs_are_grouped_by_a_capture_of_their_names(tab: Callable[..., Any], b
     assert len(column(shown, "Run")) == len(names())
 
 
-def test_it_can_be_taken_away(tab: Callable[..., Any], board: Any, tmp_path: Path) -> None:
+def test_it_can_be_taken_away(shown: Any, board: Any, tmp_path: Path) -> None:
     """As CSV, and copied for a spreadsheet: raw numbers, in the order that is shown, with the groups."""
-    shown = compare(tab(permissions=["clipboard-read", "clipboard-write"]), board, group="lr=([^,]*)")
+    compare(shown, board, group="lr=([^,]*)")
     shown.find(".group-row").first.wait_for()
     with shown.page.expect_download() as downloading:
         shown.frame.get_by_role("button", name="Download the table of runs as CSV").click()

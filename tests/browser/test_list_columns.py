@@ -41,9 +41,9 @@ def cells(shown: Any, place: int) -> list[str]:
     return found
 
 
-def test_columns_are_chosen_sorted_and_kept(tab: Callable[..., Any], board: Any) -> None:
+def test_columns_are_chosen_sorted_and_kept(shown: Any, board: Any) -> None:
     """The last value of a tag, a label, the host: in the address, and sorted by a click, what is not known last."""
-    shown = tab().open(board, sort="run")
+    shown.open(board, sort="run")
     shown.find(".overview summary", has_text="Columns").click()
     listed = shown.find(".overview .tag-list")
     listed.get_by_role("checkbox", name="loss last value, 3 runs").check()
@@ -63,9 +63,9 @@ def test_columns_are_chosen_sorted_and_kept(tab: Callable[..., Any], board: Any)
     assert shown.violations() == []
 
 
-def test_the_list_can_be_taken_away(tab: Callable[..., Any], board: Any, tmp_path: Path) -> None:
+def test_the_list_can_be_taken_away(shown: Any, board: Any, tmp_path: Path) -> None:
     """As CSV: the runs that are listed, in their order, with the chosen columns, in raw values."""
-    shown = tab().open(board, filter="/(long|short)", sort="-step", col="tag:loss")
+    shown.open(board, filter="/(long|short)", sort="-step", col="tag:loss")
     shown.find(".note", has_text="2 of").wait_for()
     shown.find(".body .row:not([hidden]) .further", has_text=".").first.wait_for()
     with shown.page.expect_download() as downloading:

@@ -24,10 +24,10 @@ def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Pa
     directory = tmp_path_factory.mktemp("logs")
     if REAL.is_dir():
         shutil.copytree(REAL, directory / "real")
-    with EventsWriter(directory / "other") as writer:
+    with EventsWriter(directory / "small" / "other") as writer:
         for at, step in enumerate([*range(60), *range(50, 99)]):
             writer.scalar("train/total_loss", 1.0 / (step + 1), step, 1_700_000_000.0 + at)
-    scripted.write_stormy(directory / "stormy", time.time() - 60, running=False)
+    scripted.write_stormy(directory / "small" / "stormy", time.time() - 60, running=False)
     scripted.write_checkpoints(directory / "many", CHECKPOINTS, time.time() - 1e6, 9.9)
     return directory
 
@@ -43,7 +43,7 @@ def test_tab_works_within_tensorboard(
 ) -> None:
     """With either loader: a kill, its cost and the scalars are there; back in history leads back to the list. Another
     program's writer says nothing of its checkpoints: they are unknown."""
-    for each in (board, tensorboard(logdir, "--load_fast", "false")):
+    for each in (board, tensorboard(logdir / "small", "--load_fast", "false")):
         shown = tab(hosted=True).open(each)
         cell = shown.find(".body .row", has_text="other").locator(".checkpoint")
         assert cell.first.inner_text().strip() == "\N{EN DASH}"
@@ -56,7 +56,7 @@ def test_tab_works_within_tensorboard(
 
 def test_the_head_of_a_curve_is_one_line_on_a_telephone(tab: Callable[..., Any], board: Any) -> None:
     """Also where the note is long: the points that a restart abandoned."""
-    shown = tab(viewport={"width": 375, "height": 900}).open(board, run="other")
+    shown = tab(viewport={"width": 375, "height": 900}).open(board, run="small/other")
     shown.find(".chart-head .muted", has_text="recomputed").wait_for()
     head, close = (shown.find(f".chart-head{part}").first.bounding_box() for part in ("", " .icon:visible"))
     assert head["height"] < 1.5 * close["height"]

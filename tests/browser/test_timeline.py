@@ -18,9 +18,9 @@ def night(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType, tensor
     return tensorboard(logdir)
 
 
-def test_the_outage_is_the_first_sentence(night: Any, tab: Callable[..., Any]) -> None:
+def test_the_outage_is_the_first_sentence(night: Any, shown: Any) -> None:
     """The page says first what happened to many runs together, and which run is still down; axe finds nothing."""
-    shown = tab().open(night, view="timeline")
+    shown.open(night, view="timeline")
     first = shown.find(".happenings .together").first
     first.wait_for()
     assert "14 runs were lost within 39 s, all on gpu-7" in first.inner_text()
@@ -38,9 +38,9 @@ def drag(shown: Any) -> None:
     shown.page.mouse.up()
 
 
-def test_a_stretch_is_dragged_over(night: Any, tab: Callable[..., Any]) -> None:
+def test_a_stretch_is_dragged_over(night: Any, shown: Any) -> None:
     """The sentences are of that stretch, which is in the address; the button goes back to the whole period."""
-    shown = tab().open(night, view="timeline")
+    shown.open(night, view="timeline")
     shown.find(".together").first.wait_for()
     drag(shown)
     shown.find("h2", has_text="What happened from").wait_for()
@@ -66,10 +66,10 @@ def test_the_title_is_of_the_sentences_that_are_shown(night: Any, tab: Callable[
     shown.find("h2", has_text="What happened from").wait_for()
 
 
-def test_keys_open_a_run_and_unfold_the_healthy(night: Any, tab: Callable[..., Any]) -> None:
+def test_keys_open_a_run_and_unfold_the_healthy(night: Any, shown: Any) -> None:
     """The first row is the run that is down; Enter opens it at its incident, Escape shows all of it, and again leads
     back; the last row unfolds what is well."""
-    shown = tab().open(night, view="timeline")
+    shown.open(night, view="timeline")
     shown.find(".together").first.wait_for()
     lanes = shown.find(".lanes")
     lanes.focus()

@@ -1,9 +1,12 @@
+"""How TensorBoard finds and starts the tab, and which logdirs it shows."""
+
 from __future__ import annotations
 
 import argparse
 import builtins
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +17,7 @@ from tensorboard.plugins import base_plugin
 from werkzeug.test import Client
 
 from tb_plugin.loader import SupervisorLoader
+from tb_plugin.logdirs import Logdir, logdirs_of
 from tb_plugin.plugin import SupervisorPlugin
 from tb_plugin.tab import FailedPlugin
 from tests.cases import each
@@ -46,21 +50,18 @@ def loaded(tmp_path: Path) -> Iterator[Any]:
             plugin.close()
 
 
-def test_flags_have_defaults_and_bounds() -> None:
-    """Without flags everything has a value; the values of flags are read, not just taken."""
-    assert vars(flags_of()) == {
-        "supervisor_refresh_secs": 5.0,
-        "supervisor_runs": "",
-        "supervisor_memory_mb": 512,
-        "supervisor_cache": "",
-    }
-    given = flags_of("--supervisor_refresh_secs=0.5", "--supervisor_runs=^a", "--supervisor_memory_mb", "64")
-    assert vars(given) == {
-        "supervisor_refresh_secs": 0.5,
-        "supervisor_runs": "^a",
-        "supervisor_memory_mb": 64,
-        "supervisor_cache": "",
-    }
+def test_flags_have_defaults_and_bounds(caplog: pytest.LogCaptureFixture) -> None:
+    """Without flags everything has a value; the values of flags are read, not just taken. If somebody else defines a
+    flag of ours, TensorBoard starts all the same."""
+    defaults = {"refresh_secs": 5.0, "runs": "", "memory_mb": 512, "cache": ""}
+    assert vars(flags_of()) == {f"supervisor_{name}": value for name, value in defaults.items()}
+    given = vars(flags_of("--supervisor_refresh_secs=0.5", "--supervisor_runs=^a", "--supervisor_memory_mb", "64"))
+    changed = {**defaults, "refresh_secs": 0.5, "runs": "^a", "memory_mb": 64}
+    assert given == {f"supervisor_{name}": value for name, value in changed.items()}
+    parser = argparse.ArgumentParser()
+    for _ in range(2):
+        SupervisorLoader().define_flags(parser)
+    assert "no flags of its own" in caplog.text
 
 
 @each(
@@ -81,14 +82,6 @@ def test_a_wrong_flag_is_one_clear_line(flag: str, value: str, said: str, capsys
     error = capsys.readouterr().err.splitlines()[-1]
     assert f"argument {flag}: " in error
     assert said in error
-
-
-def test_flags_that_are_there_already_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
-    """If somebody else defines a flag of ours, TensorBoard starts all the same."""
-    parser = argparse.ArgumentParser()
-    SupervisorLoader().define_flags(parser)
-    SupervisorLoader().define_flags(parser)
-    assert "no flags of its own" in caplog.text
 
 
 def test_a_tensorboard_without_our_flags_loads_the_tab(loaded: Any) -> None:
@@ -139,18 +132,15 @@ print(sorted(name for name in added if name.startswith(("supervisor_core", "nump
 
 
 def test_a_broken_installation_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """If a module the plugin needs cannot be imported, the tab names it."""
+    """If a module the plugin needs cannot be imported, the tab names it. If not even what shows the reason can be
+    imported, TensorBoard goes on without the tab."""
     monkeypatch.delitem(sys.modules, "tb_plugin.plugin")
-    broken(monkeypatch, "tb_plugin.plugin")
-    plugin = SupervisorLoader().load(context(str(tmp_path)))
-    assert isinstance(plugin, FailedPlugin)
-    assert "ImportError: broken" in Client(plugin.get_plugin_apps()["/*"]).get("/").get_json()["error"]
-
-
-def test_where_nothing_works_there_is_no_tab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Not even what shows the reason can be imported: TensorBoard goes on without the tab."""
-    for name in ("tb_plugin.plugin", "tb_plugin.tab"):
-        monkeypatch.delitem(sys.modules, name)
+    with monkeypatch.context() as changes:
+        broken(changes, "tb_plugin.plugin")
+        plugin = SupervisorLoader().load(context(str(tmp_path)))
+        assert isinstance(plugin, FailedPlugin)
+        assert "ImportError: broken" in Client(plugin.get_plugin_apps()["/*"]).get("/").get_json()["error"]
+    monkeypatch.delitem(sys.modules, "tb_plugin.tab")
     broken(monkeypatch, "tb_plugin.plugin", "tb_plugin.tab")
     assert SupervisorLoader().load(context(str(tmp_path))) is None
 
@@ -165,3 +155,36 @@ def broken(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         return real(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", importing)
+
+
+@each(
+    "spec",
+    [
+        "/runs/a",
+        "/runs/a,/runs/b",
+        "mine:/runs/a,yours:/runs/b,/runs/c",
+        "mine:relative/path,other",
+        "/path:with:colons",
+        "name:/path:with:colons",
+        "gs://bucket/a,mine:s3://bucket/b,hdfs.x://c",
+        "~/runs,home:~/runs2",
+        "a:/same,b:/same",
+        "a:/x/../y",
+        ":/no/name",
+    ],
+)
+def test_a_spec_is_read_as_tensorboard_reads_it(spec: str) -> None:
+    """--logdir_spec means to the tab what it means to TensorBoard, group by group."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ingester = pytest.importorskip("tensorboard.backend.event_processing.data_ingester")
+    theirs = ingester._parse_event_files_spec(spec)
+    ours = logdirs_of("", spec)
+    assert {logdir.path: logdir.group for logdir in ours} == theirs
+    assert [logdir.path for logdir in ours] == list(theirs)
+
+
+def test_a_logdir_comes_before_a_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As TensorBoard has it, --logdir counts where both are given; a tilde is the home directory."""
+    monkeypatch.setenv("HOME", "/home/me")
+    assert logdirs_of("~/runs", "a:/x") == (Logdir("/home/me/runs"),)

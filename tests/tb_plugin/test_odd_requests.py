@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from supervisor_core.events.chunk import Chunk
 from tb_plugin.backend import ROUTES
 from tests.cases import each
-from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, FakeSource, a_rich_run, points
+from tests.tb_plugin.conftest import HOSTILE_NAMES, LOGDIR, NOW, Bench, FakeSource, a_rich_run, a_run, points, watched
 
 NUMBERS = (
     "nan", "-NaN", "inf", "-inf", "1e400", "-1", "-0", "0", "1.5", "9223372036854775807", "9223372036854775808",
@@ -93,3 +95,73 @@ def test_an_odd_request_is_answered_or_refused(tab: Bench, route: str, caplog: p
         assert route not in ROUTES or answer.status_code == 405
     assert route not in ROUTES or 200 in codes
     assert not [record for record in caplog.records if record.exc_info]
+
+
+DATA_ROUTES = ("run", "threads", "checkpoints", "checkpoint_marks", "stalls", "tags")
+
+
+@each("name", HOSTILE_NAMES)
+def test_any_name_goes_there_and_back(bench: Callable[..., Bench], name: str) -> None:
+    """Runs and tags may have any name: answers have it letter by letter, and a request with it finds them."""
+    tab = bench(watched(a_run(name), directory=f"{LOGDIR}/a"), watched(a_run("other")))
+    made = Chunk(path=f"{LOGDIR}/a/1", from_start=True, scalars={name: points([1], [NOW], [0.5])})
+    tab.sources[f"{LOGDIR}/a"] = FakeSource([made])
+    listed = {row["run"] for row in tab.json("runs")["runs"]}
+    assert listed == {name, "other"}
+    assert tab.json("run", run=name)["run"] == name
+    for route in DATA_ROUTES:
+        assert tab.get(route, run=name).status_code == 200
+    assert [item["tag"] for item in tab.json("tags", run=name)["tags"]] == [name]
+    assert tab.columns("scalars", run=name, tag=name)[1]["value"] == [0.5]
+
+
+def test_numbers_that_json_cannot_hold_are_null(bench: Callable[..., Bench]) -> None:
+    """NaN and infinities of a broken run are null wherever they turn up, and columns have them as they are."""
+    tab = bench(a_run(steps_per_sec=math.nan, last_event_at=math.inf, rates=(math.nan, 1.0)))
+    (row,) = tab.json("runs")["runs"]
+    assert (row["steps_per_sec"], row["last_event"], row["rates"]) == (None, None, [None, 1.0])
+    values: list[Any] = [math.inf, -math.inf, math.nan]
+    made = Chunk(path=f"{LOGDIR}/a/1", from_start=True, scalars={"loss": points([1, 2, 3], [NOW] * 3, values)})
+    tab.sources[f"{LOGDIR}/a"] = FakeSource([made])
+    assert tab.json("tags", run="a")["tags"][0]["last_value"] is None
+    assert tab.columns("scalars", run="a", tag="loss")[1]["value"][:2] == [math.inf, -math.inf]
+
+
+WINDOWED = ("threads", "scalars")
+
+
+@each("route", ["run", "threads", "checkpoints", "checkpoint_marks", "stalls", "tags", "scalars"])
+@each("run", [{}, {"run": ""}])
+def test_a_run_must_be_named(bench: Callable[..., Bench], route: str, run: dict[str, str]) -> None:
+    """Without its run a route says what is missing."""
+    assert "'run' is missing" in bench(a_run()).error(route, 400, tag="loss", **run)
+
+
+@each(
+    "route, arguments, expected",
+    [
+        ("runs", {"since": "yesterday"}, "a whole number from 0"),
+        ("runs", {"since": "-1"}, "a whole number from 0"),
+        ("runs", {"since": "1e3"}, "a whole number from 0"),
+        ("runs", {"since": "\N{ARABIC-INDIC DIGIT ONE}"}, "a whole number from 0"),
+        ("runs", {"since": "9" * 400}, "a whole number from 0"),
+        ("checkpoints", {"limit": "0"}, "a whole number from 1 to 10,000"),
+        ("checkpoints", {"limit": "10001"}, "a whole number from 1 to 10,000"),
+        ("checkpoints", {"offset": "-5"}, "a whole number from 0"),
+        ("checkpoints", {"order": "random"}, "one of newest, oldest"),
+        ("scalars", {"by": "epoch"}, "one of wall, step, running"),
+        ("scalars", {"pixels": "15"}, "a whole number from 16 to 8,192"),
+        ("scalars", {"pixels": "8193"}, "a whole number from 16 to 8,192"),
+        *((route, {"from_": text}, "a number") for route in WINDOWED for text in ("nan", "inf", "-inf", "1e999", "x")),
+        *((route, {"to": text}, "a number") for route in WINDOWED for text in ("nan", "now()")),
+        *((route, {"from_": "2", "to": "1"}, "expected it below") for route in WINDOWED),
+    ],
+)
+def test_what_cannot_be_read_is_refused(
+    bench: Callable[..., Bench], route: str, arguments: dict[str, str], expected: str
+) -> None:
+    """A bad argument is a 400 that names it, repeats what came (not all of it), and says what was expected."""
+    text = bench(a_run()).error(route, 400, run="a", tag="loss", **arguments)
+    assert expected in text
+    assert next(iter(arguments)).rstrip("_") in text
+    assert len(text) < 250

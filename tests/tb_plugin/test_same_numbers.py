@@ -16,9 +16,7 @@ from werkzeug.datastructures import MultiDict
 
 from supervisor_core.cli.export import export_file
 from supervisor_core.cli.logdirs import GivenRuns
-from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
 from supervisor_core.events.index import RunIndex
-from supervisor_core.events.telemetry import HeartbeatRecord, Record, SessionRecord, StopRecord, summary_bytes
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tb_plugin.backend import ROUTES, Backend
 from tb_plugin.compare import MOST_TAGS
@@ -26,11 +24,11 @@ from tb_plugin.http import Arguments
 from tb_plugin.index import Index
 from tb_plugin.logdirs import Logdir
 from tb_plugin.scalar_store import ScalarStore
+from tests.story.run_file import RunFile
 
-LOGDIRS = Path(__file__).parents[3] / "shared" / "logdirs"
 BEGAN = 1_795_000_000.0
-START = b"\x08\x01"
-"""A session log that says START."""
+START = 1
+"""Of a session log."""
 
 TENSORBOARD = """
 import json, sys
@@ -56,31 +54,20 @@ print(json.dumps(found))
 def a_log(directory: Path, seed: int) -> None:
     """A run of some sessions, each killed at a random step and resumed from one before that; some values are none."""
     chance = random.Random(seed)
-    directory.mkdir(parents=True)
     at, restored, sessions = BEGAN, 0, chance.randint(1, 4)
     for number in range(sessions):
-        id, step, parts = f"{seed}-{number}", restored, [version_event(at)]
-
-        def wrote(record: Record, at: float, step: int, parts: list[bytes] = parts) -> None:
-            summary = summary_bytes(record)
-            parts.append(event_prefix(at, step, 5, len(summary)) + summary)
-
-        session = SessionRecord(
-            session=id, attempt=number + 1, host="node", pid=1, started_at=at, restored_step=restored
-        )
-        parts.append(event_prefix(at, restored, 7, len(START)) + START)
-        wrote(session, at, restored)
-        name = f"events.out.tfevents.{int(at)}.node.{number}.0000"
+        step, file = restored, RunFile(directory, at, f"{seed}-{number}")
+        file.step = restored
+        file.log(START, restored, at).ready(attempt=number + 1, restored_step=restored)
         for _ in range(chance.choice((1, 2, 4, 8, 30))):
             step, at = step + 1, at + 1.0
             for tag, every in (("loss", 1), ("accuracy", 3)):
                 if step % every == 0:
                     value = chance.choice((math.nan, math.inf, -1.0)) if chance.random() < 0.05 else chance.random()
-                    parts.append(event_prefix(at, step, 5, 0)[:-2] + scalar_prefix(tag) + struct.pack("<f", value))
-            wrote(HeartbeatRecord(session=id, phase="training", step=step, steps=step - restored), at, step)
+                    file.scalar(tag, step, at, struct.pack("<f", value))
+            file.beat(at, steps=step)
         if number == sessions - 1:
-            wrote(StopRecord(session=id, reason="completed", step=step), at, step)
-        (directory / name).write_bytes(b"".join(map(frame, parts)))
+            file.stop(at)
         at, restored = at + 30.0, chance.randint(restored, step)
 
 
