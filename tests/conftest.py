@@ -120,7 +120,6 @@ REAL = (
     "tests/browser/",
     "tests/checkpoint/test_takeover_processes.py",
     "tests/engine/test_pauses.py",
-    "tests/engine/test_signal_endings.py",
     "tests/engine/test_signals.py",
     "tests/examples/",
     "tests/frameworks/test_culprit.py",

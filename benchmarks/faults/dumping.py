@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-from supervisor_core.engine.stall_stacks import DeadManTimer
+from supervisor_core.engine.hang_stacks import DeadManTimer
 from supervisor_core.process.stacks import python_stacks
 
 

@@ -13,8 +13,8 @@ Whether it is stuck:
     progress           the present step and phase, how far and how fast; when the process itself did not run
     timeouts           the hang timeouts and the stop timeout that are in effect
     monitor            checks once a second: stalls, heartbeats, silences; which rank is slow
-    stalls             which hangs there are, of threads, too; what is said of one, and what is done about it
-    stall_stacks       where its stacks go, also while Python cannot run
+    hangs              which hangs there are, of threads, too; what is said of one, and what is done about it
+    hang_stacks        where its stacks go, also while Python cannot run
 
 Threads:
     coordinator        asks them to stop; service: threads that are restarted; retry: after which errors

@@ -16,20 +16,20 @@ from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.base.options import Options
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.deadline import NEVER, Deadline
+from supervisor_core.engine.hang_stacks import HangStacks
+from supervisor_core.engine.hangs import (
+    NO_RESPONSE,
+    HangDetector,
+    HangReading,
+    HangReport,
+    HangResponse,
+    PlaceWatch,
+    ServiceHangs,
+    Watchdog,
+)
 from supervisor_core.engine.pace import PaceWatch
 from supervisor_core.engine.progress import Pause, Progress, ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetryRecorder
-from supervisor_core.engine.stall_stacks import StallStacks
-from supervisor_core.engine.stalls import (
-    NO_RESPONSE,
-    PlaceWatch,
-    ServiceStalls,
-    StallDetector,
-    StallReading,
-    StallReport,
-    StallResponse,
-    Watchdog,
-)
 from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
@@ -109,8 +109,8 @@ class SessionMonitor:
         hurry_workers: Callable[[], None] | None = None,
         on_place: Callable[[Place | None, ProgressSnapshot], None] | None = None,
         on_tick: Callable[[int | None], None] = lambda step: None,
-        response: StallResponse = NO_RESPONSE,
-        stacks: StallStacks | None = None,
+        response: HangResponse = NO_RESPONSE,
+        stacks: HangStacks | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._identity = identity
@@ -126,11 +126,11 @@ class SessionMonitor:
         self._on_tick = on_tick
         self._clock = clock
         self._places = PlaceWatch(clock)
-        self._stalls = StallDetector()
+        self._stalls = HangDetector()
         self._watchdog = Watchdog(options.hang_action, response, stop_timeout_secs=stop_timeout(options))
-        self._stacks = StallStacks(identity.record.session, clock) if stacks is None else stacks
-        self._report = StallReport(identity.record.session, recorder, clock, on_stacks=self._stacks.add)
-        self._service_stalls = ServiceStalls(options)
+        self._stacks = HangStacks(identity.record.session, clock) if stacks is None else stacks
+        self._report = HangReport(identity.record.session, recorder, clock, on_stacks=self._stacks.add)
+        self._service_stalls = ServiceHangs(options)
         self._loss_finite: bool | None = None
         self._pause: Pause | None = None
         self._blocked: Pause | None = None
@@ -372,7 +372,7 @@ class SessionMonitor:
         blocked = {} if look is None else look.stacks
         stall, pause = self._stalls.check(now, progress), self._blocked
         if stall is None and pause is not None:  # it is over already: this thread could not run either
-            stall = StallReading(
+            stall = HangReading(
                 state="begin", since=pause.until - pause.secs, secs=pause.secs, timeout_secs=pause.timeout_secs,
                 phase=progress.phase, step=progress.global_step,
             )  # fmt: skip
@@ -408,13 +408,13 @@ class SessionMonitor:
         timeout_secs = self._progress.snapshot().own_timeout_secs  # no other process holds this one's interpreter
         self._stacks.arm(None if timeout_secs is None else timeout_secs + TICK_SECS)
 
-    def _publish_stall(self, stall: StallReading) -> None:
+    def _publish_stall(self, stall: HangReading) -> None:
         status = self._report.status
         if status is not None:
             at = "" if status.location is None else f"{status.thread} at {status.location}"
             self._progress.page.update(stalled_since=stall.since, location=at, activity=status.activity)
 
-    def _let_watchdog_act(self, stall: StallReading, now: float, act_after_secs: float | None) -> None:
+    def _let_watchdog_act(self, stall: HangReading, now: float, act_after_secs: float | None) -> None:
         status = self._report.status
         at = "" if status is None or status.location is None else f" at {status.location}"
         text = f"No progress for {stall.secs:.0f} s in the phase {stall.phase}, step {stall.step}{at}."

@@ -36,6 +36,8 @@ from supervisor_core.engine.environment import (
     new_record,
     page_directory,
 )
+from supervisor_core.engine.hang_stacks import HangStacks
+from supervisor_core.engine.hangs import RECORD_SECS, HangResponse, longest_end
 from supervisor_core.engine.liveness_writer import LivenessWriter
 from supervisor_core.engine.logdir_hold import LogdirHold
 from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
@@ -46,8 +48,6 @@ from supervisor_core.engine.recorder import StopInfo, SummaryWriter, TelemetryRe
 from supervisor_core.engine.retry import SaveTrials
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_history import SessionHistory, history_after
-from supervisor_core.engine.stall_stacks import StallStacks
-from supervisor_core.engine.stalls import RECORD_SECS, StallResponse, longest_end
 from supervisor_core.engine.timeouts import HangTimeouts, stop_timeout
 from supervisor_core.engine.worker_registry import WorkerRegistry, read_interval_secs
 from supervisor_core.events.chunk import Points
@@ -315,7 +315,7 @@ class SessionRecorder:
             started_boot_secs=boot_secs(clock),
             info=info,
         )
-        self._stacks = StallStacks(session_id, clock, dump_blocked=options.dump_blocked_stacks)
+        self._stacks = HangStacks(session_id, clock, dump_blocked=options.dump_blocked_stacks)
         self._monitor = SessionMonitor(
             self._identity,
             options=options,
@@ -327,7 +327,7 @@ class SessionRecorder:
             hurry_workers=None if self._worker_registry is None else self._worker_registry.hurry,
             on_place=self._note_place,
             on_tick=self._ticked,
-            response=StallResponse(stop=on_stalled, end=self._end_stalled, record=lambda by: self._monitor.beat(by)),
+            response=HangResponse(stop=on_stalled, end=self._end_stalled, record=lambda by: self._monitor.beat(by)),
             stacks=self._stacks,
             clock=clock,
         )

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from supervisor_core.engine.stalls import BUSY_SHARE, WAITING_SHARE
+from supervisor_core.engine.hangs import BUSY_SHARE, WAITING_SHARE
 from supervisor_core.events.telemetry import StallRecord
 from supervisor_core.process.outside import OutsideStacks, outside_stacks
 from supervisor_core.process.runtime_directory import private_directory

@@ -15,8 +15,8 @@ WATCHDOG = {
     "process/page_writer.py",
     "process/stacks_file.py",
     "engine/timeouts.py",
-    "engine/stall_stacks.py",
-    "engine/stalls.py",
+    "engine/hang_stacks.py",
+    "engine/hangs.py",
     "engine/liveness_writer.py",
 }
 """They are on the way, too: at an end the page is closed, the timer disarmed, the file of stacks removed, and the

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from supervisor_core.base.options import HANG_TIMEOUT_SECS, HangAction, Options
+from supervisor_core.engine.hangs import longest_end
 from supervisor_core.engine.progress import BUCKETS, COUNT_SECS, Progress
-from supervisor_core.engine.stalls import longest_end
 from supervisor_core.engine.timeouts import HangTimeouts
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, read_page

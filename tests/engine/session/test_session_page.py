@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.base.options import Options
-from supervisor_core.engine import stall_stacks
+from supervisor_core.engine import hang_stacks
 from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.telemetry import CheckpointRecord
@@ -82,7 +82,7 @@ def test_a_session_takes_a_signal_only_for_the_dump(
         made.append(descriptor)
         raise OSError("none is free")
 
-    monkeypatch.setattr(stall_stacks, "DeadManTimer", timer)
+    monkeypatch.setattr(hang_stacks, "DeadManTimer", timer)
     run = begin(Options(dump_blocked_stacks=dumps))
     assert (len(made), stacks_path(directory, run.session_id).exists()) == (int(dumps), True)
 
@@ -153,7 +153,7 @@ from supervisor_core.base.options import Options
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.process.stacks_file import stacks_path
 from supervisor_core.run.watch.liveness import read_chief
-from supervisor_core.engine import stall_stacks
+from supervisor_core.engine import hang_stacks
 from supervisor_core.engine.session_recorder import SessionRecorder
 
 logdir, truth, kill_at = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -392,10 +392,10 @@ from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.base.options import Options
 from supervisor_core.process.progress_page import TICKS
 from supervisor_core.engine.service import ServiceRegistry
-from supervisor_core.engine import stall_stacks
+from supervisor_core.engine import hang_stacks
 from supervisor_core.engine.session_recorder import SessionRecorder
 
-stall_stacks.LEAST_SECS = stall_stacks.MOST_SECS = 2.5
+hang_stacks.LEAST_SECS = hang_stacks.MOST_SECS = 2.5
 options = Options(hang_timeout_secs={"training": 25.0})
 writer = FileWriter(sys.argv[1])
 run = SessionRecorder(logdir=sys.argv[1], facade="Test", options=options, writer=writer, services=ServiceRegistry())

@@ -1,4 +1,4 @@
-"""`StallStacks`: where the stacks of a session go besides its events file, which may be on what hangs: in memory, to
+"""`HangStacks`: where the stacks of a session go besides its events file, which may be on what hangs: in memory, to
 ``<session id>.stacks`` (`supervisor_core.process.stacks_file`), with `DeadManTimer` for the time in which Python cannot
 run.
 
@@ -169,7 +169,7 @@ def _free_signal() -> int:
     raise OSError("No real-time signal is free.")
 
 
-class StallStacks:
+class HangStacks:
     """The file of one session. Nothing here raises: what cannot be written is logged once.
 
     `open`, `by_timer` and `add` are called by one thread, `arm` by any. Before `open` and after `close` they do

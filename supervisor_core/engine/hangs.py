@@ -1,12 +1,12 @@
 """The hangs of a session: which there are, what is recorded of them, and what is done about them.
 
-Which stalls there are: `StallDetector` finds those of the session, `ServiceStalls` those of one service.
+Which stalls there are: `HangDetector` finds those of the session, `ServiceHangs` those of one service.
 
 A service's tick that does not end, as a save to a mount that does not answer, stalls no phase: training goes on. It has
 a hang timeout of its own: that of the phase ``checkpointing``, and once three ticks have ended 5 x the longest of them,
 60 s at least, if none is given for that phase.
 
-`StallReport`: writes the records of a session's stalls, with the stacks, and knows the present one for a scrape.
+`HangReport`: writes the records of a session's stalls, with the stacks, and knows the present one for a scrape.
 
 A stall has two looks at its stacks: one when it begins and one `SECOND_LOOK_SECS` later. The same frames in both do not
 show that a thread is stuck: it may compute for long, or wait for something that comes. The time for which it ran, or
@@ -73,7 +73,7 @@ _PHASE = "checkpointing"
 
 
 @dataclass(frozen=True, kw_only=True)
-class StallReading:
+class HangReading:
     """A time without progress, of the session or of one service, at one reading."""
 
     state: Literal["begin", "lasts", "end"]
@@ -91,23 +91,23 @@ class StallReading:
     """The service whose tick does not end; None of the session itself."""
 
 
-class StallDetector:
+class HangDetector:
     """Detects the stalls of one session from readings of its progress. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._begun: StallReading | None = None
+        self._begun: HangReading | None = None
 
     @property
     def stalled(self) -> bool:
         """Whether the session is stalled now."""
         return self._begun is not None
 
-    def check(self, now: float, progress: ProgressSnapshot) -> StallReading | None:
+    def check(self, now: float, progress: ProgressSnapshot) -> HangReading | None:
         """Take one reading at a monotonic time; return the stall that begins, lasts or ends with it, or None."""
         begun, since, secs = self._begun, now - progress.progress_age_secs, progress.progress_age_secs
         timeout_secs, step = progress.progress_timeout_secs, progress.global_step
         if timeout_secs is not None and secs > timeout_secs:
-            stall = StallReading(
+            stall = HangReading(
                 state="begin" if begun is None else "lasts", since=since, secs=secs, timeout_secs=timeout_secs,
                 phase=progress.phase, step=step,
             )  # fmt: skip
@@ -119,7 +119,7 @@ class StallDetector:
         return replace(begun, state="end", secs=max(0.0, since - begun.since), timeout_secs=timeout_secs, step=step)
 
 
-class ServiceStalls:
+class ServiceHangs:
     """Follows the services of one session. Not thread-safe; it has no clock.
 
     Args:
@@ -130,10 +130,10 @@ class ServiceStalls:
         self._first_secs = first_hang_timeouts(options)[_PHASE]
         self._is_fixed = _PHASE in given_hang_timeouts(options)
         self._longest: dict[str, float] = {}
-        self._stalled: dict[str, StallReading] = {}
+        self._stalled: dict[str, HangReading] = {}
         """Service -> its hanging tick at the last check."""
 
-    def check(self, services: Iterable[ThreadStatus], now: float, progress: ProgressSnapshot) -> Iterator[StallReading]:
+    def check(self, services: Iterable[ThreadStatus], now: float, progress: ProgressSnapshot) -> Iterator[HangReading]:
         """Take the present health of all services at a monotonic time; yield each stall that begins or ends."""
         for status in services:
             name, ticking, last = status.name, status.ticking_secs or 0.0, status.last_tick_secs or 0.0
@@ -150,7 +150,7 @@ class ServiceStalls:
                 )
             timeout_secs = self._timeout_secs(status)
             if ticking > timeout_secs:
-                self._stalled[name] = stall = StallReading(
+                self._stalled[name] = stall = HangReading(
                     state="begin", since=now - ticking, secs=ticking, timeout_secs=timeout_secs, phase=progress.phase,
                     step=progress.global_step, service=name,
                 )  # fmt: skip
@@ -212,7 +212,7 @@ def _fields_of(verdict: Verdict | None) -> dict[str, Any]:
     return {"verdict": verdict.text, "culprit": verdict.culprit, "culprit_location": verdict.location}
 
 
-class StallReport:
+class HangReport:
     """Reports one session's stalls; not thread-safe but for `status`.
 
     Args:
@@ -252,7 +252,7 @@ class StallReport:
         self.status: StallStatus | None = None
         """The present stall; None without one."""
 
-    def begin(self, stall: StallReading, blocked: Stacks = _NO_STACKS, verdict: Verdict | None = None) -> None:
+    def begin(self, stall: HangReading, blocked: Stacks = _NO_STACKS, verdict: Verdict | None = None) -> None:
         """Report that a stall has begun.
 
         Args:
@@ -283,7 +283,7 @@ class StallReport:
         self._on_stacks(title, self._first)
         self._write(stall, self._first, line)
 
-    def goes_on(self, stall: StallReading, verdict: Verdict | None = None) -> bool:
+    def goes_on(self, stall: HangReading, verdict: Verdict | None = None) -> bool:
         """Take the stacks again, once, if the stall lasts for long enough; return whether it did now. Report another
         verdict, at most every `SECOND_LOOK_SECS`. Call it while a stall lasts."""
         if self._look_again_at is None or self._clock.monotonic() < self._look_again_at:
@@ -311,7 +311,7 @@ class StallReport:
         self._write(stall, now, line)
         return True
 
-    def _report_another(self, stall: StallReading, verdict: Verdict | None) -> None:
+    def _report_another(self, stall: HangReading, verdict: Verdict | None) -> None:
         is_same = verdict is None or (self._verdict is not None and verdict.key == self._verdict.key)
         if is_same or self._clock.monotonic() < self._say_again_at:
             return
@@ -335,13 +335,13 @@ class StallReport:
             _LOG.warning("%s: native code held the interpreter's lock, or the process was stopped.", title)
             self._on_stacks(title, stacks)
 
-    def end(self, stall: StallReading) -> None:
+    def end(self, stall: HangReading) -> None:
         """Report that progress was made again."""
         self._write(stall, _NO_STACKS, self._line(self._first))
         self._first, self._look_again_at, self.status = _NO_STACKS, None, None
         self._second, self._verdict = {}, None
 
-    def service(self, stall: StallReading) -> None:
+    def service(self, stall: HangReading) -> None:
         """Report that a service's tick does not end, or has ended after all."""
         if stall.state == "end":
             self._write(stall, _NO_STACKS, None)
@@ -363,7 +363,7 @@ class StallReport:
     def _line(self, stacks: Stacks) -> str | None:
         return user_line(stacks.get(MAIN_THREAD, ()))
 
-    def _write(self, stall: StallReading, stacks: Stacks, line: str | None) -> None:
+    def _write(self, stall: HangReading, stacks: Stacks, line: str | None) -> None:
         of_session: dict[str, Any] = {}
         if stall.service is None:
             of_session = {**(self._second if stall.state == "lasts" else {}), **_fields_of(self._verdict)}
@@ -453,7 +453,7 @@ def die(signum: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StallResponse:
+class HangResponse:
     """What a session can do about its own stall."""
 
     stop: Callable[[StalledError], object]
@@ -464,7 +464,7 @@ class StallResponse:
     """Writes a heartbeat, durably, until the deadline."""
 
 
-NO_RESPONSE = StallResponse(stop=lambda error: None, end=lambda error, deadline: None, record=lambda deadline: None)
+NO_RESPONSE = HangResponse(stop=lambda error: None, end=lambda error, deadline: None, record=lambda deadline: None)
 """Of a session that nothing but a signal can end."""
 
 
@@ -481,7 +481,7 @@ class Watchdog:
     def __init__(
         self,
         action: HangAction,
-        response: StallResponse,
+        response: HangResponse,
         *,
         stop_timeout_secs: float,
         die: Callable[[int], object] = die,

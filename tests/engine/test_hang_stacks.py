@@ -1,4 +1,4 @@
-"""The timer that has the main thread's stack written while Python cannot run."""
+"""Where the stacks of a session go besides its events file, also while Python cannot run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,79 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
-from supervisor_core.engine import stall_stacks
-from supervisor_core.engine.stall_stacks import DeadManTimer
-from supervisor_core.process.stacks_file import StacksFile, read_stacks, stacks_path
+from supervisor_core.engine import hang_stacks
+from supervisor_core.engine.hang_stacks import DeadManTimer, HangStacks
+from supervisor_core.process.stacks_file import StacksFile, StacksLook, read_stacks, stacks_path
+
+STACKS = {"MainThread": ("/x/train.py:88 main", "/x/input.py:12 next")}
+
+
+def test_a_look_is_in_memory(tmp_path: Path, clock: Any) -> None:
+    """Until a clean end, after which nothing does anything."""
+    stacks = HangStacks("s1", clock)
+    stacks.open(tmp_path)
+    stacks.add("no progress", STACKS)
+    reading = read_stacks(stacks_path(tmp_path, "s1"))
+    assert reading is not None
+    assert reading.looks == (StacksLook(title="no progress", at=clock.wall_now, stacks=STACKS),)
+    stacks.close()
+    assert list(tmp_path.iterdir()) == []
+    stacks.close()
+    stacks.arm(5.0)
+    assert stacks.by_timer() is None
+
+
+def test_what_cannot_be_written_is_said_once(tmp_path: Path, clock: Any, caplog: Any) -> None:
+    """The session goes on. A system without a directory in memory is no failure."""
+    for directory in (None, tmp_path / "missing"):
+        stacks = HangStacks("s1", clock)
+        stacks.open(directory)
+        for title in ("first", "second"):
+            stacks.add(title, STACKS)
+            stacks.arm(1.0)
+            assert stacks.by_timer() is None
+        stacks.close()
+        assert len(caplog.records) == (directory is not None)
+    assert "may leave no stacks in memory" in caplog.text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the timer is Linux's")
+def test_the_timer_is_armed_with_the_budget_within_bounds(
+    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At first with the longest; never shorter than a starved monitor may need."""
+    armed: list[float] = []
+    monkeypatch.setattr(hang_stacks.DeadManTimer, "arm", lambda self, secs: armed.append(secs))
+    stacks = HangStacks("s1", clock)
+    stacks.open(tmp_path)
+    for budget in (6.0, 20.0, 300.0, None):
+        stacks.arm(budget)
+    stacks.close()
+    assert armed == [60.0, 10.0, 20.0, 60.0, 60.0]
+
+
+def test_a_forked_child_leaves_the_files_to_its_parent(
+    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end removes neither the file nor the timer, which it does not have."""
+    stacks = HangStacks("s1", clock)
+    stacks.open(tmp_path)
+    path = stacks_path(tmp_path, "s1")
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: 1)
+        parent_only = HangStacks.__new__(HangStacks)
+        vars(parent_only).update(vars(stacks))
+        parent_only.close()
+    assert path.exists()
+    stacks.add("still there", STACKS)
+    stacks.close()
+    assert not path.exists()
+
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these timers are Linux's")
 
@@ -43,7 +109,7 @@ def test_a_hang_with_the_interpreter_s_lock_leaves_its_line(tmp_path: Path) -> N
         HOLD_LOCK_OF_INTERPRETER
         + f"""
 from pathlib import Path
-from supervisor_core.engine.stall_stacks import DeadManTimer
+from supervisor_core.engine.hang_stacks import DeadManTimer
 from supervisor_core.process.stacks_file import StacksFile
 file = StacksFile(Path({str(tmp_path)!r}) / "s1.stacks", "s1")
 DeadManTimer(file.descriptor).arm(3.0)  # long after the line below has begun
@@ -93,8 +159,8 @@ def test_a_signal_of_the_program_is_not_taken(file: StacksFile) -> None:
     first.close()
     free = [  # and no timer of another session has it, which would end the process once the handlers are gone
         number
-        for number in range(signal.SIGRTMAX, signal.SIGRTMAX - stall_stacks._TRIED, -1)
-        if signal.getsignal(number) == signal.SIG_DFL and number not in stall_stacks._installed
+        for number in range(signal.SIGRTMAX, signal.SIGRTMAX - hang_stacks._TRIED, -1)
+        if signal.getsignal(number) == signal.SIG_DFL and number not in hang_stacks._installed
     ]
     handled, ignored = free[:2]
     signal.signal(was_ours, lambda *_: None)
@@ -124,7 +190,7 @@ def test_a_late_signal_of_a_closed_timer_does_no_harm(file: StacksFile) -> None:
 
 def test_without_a_free_signal_it_is_refused(file: StacksFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller does without."""
-    monkeypatch.setattr("supervisor_core.engine.stall_stacks._TRIED", 0)
-    monkeypatch.setattr("supervisor_core.engine.stall_stacks._unused", [])
+    monkeypatch.setattr("supervisor_core.engine.hang_stacks._TRIED", 0)
+    monkeypatch.setattr("supervisor_core.engine.hang_stacks._unused", [])
     with pytest.raises(OSError, match="No real-time signal is free"):
         DeadManTimer(file.descriptor)
