@@ -214,6 +214,9 @@ def test_the_table_says_what_a_trainer_serves(begin) -> None:
     not_now = {
         "supervisor_resume_observed",
         "supervisor_run_error_info",
+        "supervisor_finding",
+        "supervisor_finding_since_timestamp_seconds",
+        "supervisor_finding_text_info",
         "supervisor_checkpoint_recommended_interval_seconds",
         "supervisor_checkpoint_present_interval_seconds",
         "supervisor_stall_info",
