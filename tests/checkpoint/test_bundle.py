@@ -193,30 +193,6 @@ def test_a_symbolic_link_is_followed(build: Build, tmp_path: Path) -> None:
         verify(linked / prefix.name)
 
 
-def test_every_cut_of_the_index_is_found(build: Build) -> None:
-    """Wherever the index file is cut, it does not verify."""
-    prefix = build()
-    index = Path(f"{prefix}.index")
-    content = index.read_bytes()
-    for length in (*range(0, len(content), 23), *range(len(content) - 60, len(content))):
-        index.write_bytes(content[:length])
-        with pytest.raises(DamagedCheckpointError):
-            read_index(prefix)
-
-
-def test_every_flipped_byte_of_the_index_is_found(build: Build) -> None:
-    """Whichever byte of the index file is altered, in blocks, trailers or footer, it does not verify."""
-    prefix = build()
-    index = Path(f"{prefix}.index")
-    content = index.read_bytes()
-    for position in (*range(0, len(content), 17), *range(len(content) - 60, len(content))):
-        altered = bytearray(content)
-        altered[position] ^= 1 << position % 8
-        index.write_bytes(altered)
-        with pytest.raises(DamagedCheckpointError):
-            verify(prefix, data=False)
-
-
 def test_data_cut_at_every_tensor(build: Build) -> None:
     """Wherever a data file is cut, up to its very last byte, the checkpoint does not verify."""
     prefix = build()

@@ -41,18 +41,6 @@ def test_it_decodes_what_protobuf_does(reference: Any, data: bytes) -> None:
     assert (repr(found.wall), found.step) == (repr(event.wall_time), event.step)
 
 
-@given(st.text(max_size=200), st.integers(-(2**63), 2**63 - 1), st.floats(), st.floats(width=32))
-def test_the_commonest_event_takes_the_same_way_as_any_other(tag: str, step: int, wall: float, value: float) -> None:
-    """One scalar, decoded directly, gives the same as field by field (an event with one more empty field)."""
-    tag = tag.encode("utf-8", "replace").decode()
-    plain = b"\x09" + struct.pack("<d", wall) + event_format.step_field(step) + event_format.scalar_prefix(tag)
-    plain += struct.pack("<f", value)
-    found, other = decode(plain, 0, len(plain)), decode(plain + b"\x32\x00", 0, len(plain) + 2)
-    assert repr(found) == repr(other)
-    assert [(scalar.tag, repr(scalar.value)) for scalar in found.scalars] == [(tag, repr(value))]
-    assert (found.step, repr(found.wall)) == (step, repr(wall))
-
-
 def test_the_last_of_two_counts() -> None:
     """A field that is there twice has its last content, as in protobuf."""
     twice = b"\x10\x01\x10\x02" + wire.delimited(
