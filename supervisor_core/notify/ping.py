@@ -7,15 +7,13 @@ import math
 import threading
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.notify.problem import SendProblem, problem_of
+from supervisor_core.notify.apprise_process import SendProblem, problem_of
 from supervisor_core.notify.secret import Secret
 
 PING_SECS = 60.0
 """How often, at most."""
 ANSWER_SECS = 10.0
 """How long the server may be silent."""
-
-_MOST_REDIRECTS = 5
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -81,7 +79,6 @@ def check_ping_url(url: Secret) -> None:
 def _request(url: Secret) -> SendProblem | None:
     """Request a URL; return why that was not possible. No body of an answer is read, which may be endless."""
     import urllib.error  # here, since they take as long as all of this package, and few watchers ping
-    import urllib.parse
     import urllib.request
 
     class Stays(urllib.request.HTTPRedirectHandler):
@@ -90,22 +87,13 @@ def _request(url: Secret) -> SendProblem | None:
         def redirect_request(self, *_: object) -> None:
             return None
 
-    place = url.reveal()
     opener = urllib.request.build_opener(Stays)
-    problem: SendProblem | None = None
+    request = urllib.request.Request(url.reveal(), headers={"User-Agent": "tb-supervisor"})
     try:
-        for _ in range(1 + _MOST_REDIRECTS):
-            check_ping_url(Secret(place))
-            request = urllib.request.Request(place, headers={"User-Agent": "tb-supervisor"})
-            try:
-                with opener.open(request, timeout=ANSWER_SECS):
-                    return None
-            except urllib.error.HTTPError as error:
-                problem, to = SendProblem("status", error.code), error.headers.get("Location")
-                error.close()
-            if problem.status not in range(300, 400) or to is None:
-                return problem
-            place = urllib.parse.urljoin(place, to)
+        with opener.open(request, timeout=ANSWER_SECS):
+            return None
+    except urllib.error.HTTPError as error:
+        error.close()
+        return SendProblem("status", error.code)
     except Exception as error:  # nothing that a server answers ends the thread; the texts may hold the URL
         return problem_of(error) or SendProblem("unusable" if isinstance(error, ValueError) else "connection")
-    return problem

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.notify.command import CommandService
 from supervisor_core.notify.message import message_of
 from supervisor_core.notify.outbox import Outbox
 from supervisor_core.notify.secret import Secret
-from supervisor_core.notify.services import NotSent
+from supervisor_core.notify.services import CommandService, NotSent
 from tests.notify.receivers import WAIT_SECS
 from tests.notify.samples import event
 

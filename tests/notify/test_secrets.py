@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.notify.apprise_process import problem_of
 from supervisor_core.notify.message import message_of
 from supervisor_core.notify.outbox import Outbox
-from supervisor_core.notify.problem import problem_of
 from supervisor_core.notify.secret import Secret
 from supervisor_core.notify.sender import Sender
 from supervisor_core.notify.services import NotSent, Service

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from supervisor_core.notify import apprise_process, services
-from supervisor_core.notify.apprise_process import ask
+from supervisor_core.notify.apprise_process import SendProblem, ask
 from supervisor_core.notify.message import message_of
-from supervisor_core.notify.problem import SendProblem
 from supervisor_core.notify.secret import Secret
 from supervisor_core.notify.services import AppriseService, NotSent, parse_services
 from tests.notify.receivers import Received, mail_receiver, web_receiver
