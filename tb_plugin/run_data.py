@@ -12,7 +12,7 @@ from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.findings import Standing, standing
 from supervisor_core.run.judge.run_json import as_json, plain, run_json
 from supervisor_core.run.model.checkpoints import Checkpoint
-from supervisor_core.run.model.run import Run, RunState
+from supervisor_core.run.model.run import Run
 from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.run.model.words import devices_text
 from tb_plugin.lanes import is_present, is_sick
@@ -47,7 +47,7 @@ class RunView:
     @property
     def standing(self) -> Standing:
         """What it is to the one who looks after it."""
-        return standing_of(self.run.state, self.findings)
+        return standing(self.run.state, self.findings)
 
     def of(self, watched: WatchedRun) -> RunView:
         """Return this with another model of the same run."""
@@ -98,11 +98,6 @@ def _newest_good(run: Run) -> Checkpoint | None:
     return next((item for item in reversed(run.checkpoints) if item.ok), None)
 
 
-def standing_of(state: RunState, said: tuple[Finding, ...] | None) -> Standing:
-    """Return what a run is to the one who looks after it, by its findings; None where these are not known."""
-    return "unknown" if said is None else standing(state, said)
-
-
 def overview_line(name: str, watched: WatchedRun, said: tuple[Finding, ...] | None) -> bytes:
     """Return a run's line as JSON.
 
@@ -121,7 +116,7 @@ def overview_line(name: str, watched: WatchedRun, said: tuple[Finding, ...] | No
         {
             "run": name,
             "state": run.state,
-            "standing": standing_of(run.state, said),
+            "standing": standing(run.state, said),
             "finding": as_json(said[0]) if said else None,
             "more_findings": None if said is None else max(0, len(said) - 1),
             "inferred": run.inferred,

@@ -1,4 +1,6 @@
-"""What is to be said of a run, and of a fleet: findings, who keeps others waiting, incidents, costs. No I/O, no clock.
+"""What is to be said of a run, and of a fleet. No I/O, no clock.
 
-The entries are `supervisor_core.run.judge.findings.findings` and `fleet_report`. Imports `run.model` and `run.fold`.
+The entries are `findings` (what holds now), `history` (what went wrong in a run, with begin and end), `together` (the
+same of several runs, in sentences), `culprit` (who keeps others waiting) and `fleet_report` (what it costs). Imports
+`run.model` and `run.fold`.
 """

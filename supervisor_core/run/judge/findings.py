@@ -63,16 +63,18 @@ _STANDING_OF_STATE: Mapping[RunState, Standing] = {
 }
 
 
-def standing(state: RunState, found: Sequence[Finding]) -> Standing:
+def standing(state: RunState, found: Sequence[Finding] | None) -> Standing:
     """Return whether a run needs somebody: it has a finding that is more than an info. Else it is fine while it goes
     on, over, or nothing is known of it.
 
     Args:
         state: the run's.
-        found: its findings.
+        found: its findings; None if it could not be judged.
 
     Example:
         >>> standing("running", ())
         'fine'
     """
+    if found is None:
+        return "unknown"
     return "needs_you" if any(item.severity != "info" for item in found) else _STANDING_OF_STATE[state]

@@ -32,37 +32,29 @@ class Wording:
     """What those are to which it lasts."""
 
 
-_RESTARTED, _NOT_RESTARTED = "; restarted after {after}", "; not restarted"
 RECOMPUTED = ", {steps} recomputed"
 DOWN_AGAIN = "{run} went down {count} times within {span}"
 
+
+def _end(past: str, several: str, text: str = "", again: str = "") -> Wording:
+    """Return the forms of an end after which the run may be started again."""
+    ended, lasts = "; restarted after {after}", "; not restarted"
+    return Wording(text=text, past=past, ended=ended, lasts=lasts, several=several, again=again, still="still down")
+
+
 WORDINGS: Mapping[str, Wording] = {
-    "lost": Wording(
-        past="lost", ended=_RESTARTED, lasts=_NOT_RESTARTED, several="were lost", still="still down",
-        again="runs again",
-    ),
+    "lost": _end("lost", "were lost", again="runs again"),
     "lost/gone": Wording(text="{who} is gone without a record of its end: it was killed, or it crashed."),
     "lost/silent": Wording(
         text="{who} gives no sign of life: it was killed, is suspended, or its machine is down."
     ),
     "lost/hung": Wording(text="it had made no progress{how}"),
-    "failed": Wording(
-        text="The training has failed: {why}",
-        past="failed", ended=_RESTARTED, lasts=_NOT_RESTARTED, several="failed", still="still down",
-        again="runs again",
-    ),
+    "failed": _end("failed", "failed", "The training has failed: {why}", "runs again"),
     "failed/given_up": Wording(text=" tb-supervisor does not start it again: {why}"),
-    "oom": Wording(
-        past="OOM-killed", ended=_RESTARTED, lasts=_NOT_RESTARTED, several="were OOM-killed", still="still down",
-    ),
-    "hang": Wording(
-        past="hung and was killed", ended=_RESTARTED, lasts=_NOT_RESTARTED, several="hung and were killed",
-        still="still down",
-    ),
-    "signal": Wording(
-        past="stopped by a signal", ended=_RESTARTED, several="were stopped by a signal", still="still down",
-    ),
-    "down": Wording(several="went down", still="still down"),
+    "oom": _end("OOM-killed", "were OOM-killed"),
+    "hang": _end("hung and was killed", "hung and were killed"),
+    "signal": _end("stopped by a signal", "were stopped by a signal"),
+    "down": _end("", "went down"),
     "stalled": Wording(
         text="No progress",
         past="made no progress", lasts="; none since", several="stalled", still="still stalled",
