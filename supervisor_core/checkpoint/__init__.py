@@ -1,7 +1,7 @@
 """Checkpoints without tensorflow: list, verify, keep and delete them.
 
     recovery    choose one, set damaged ones aside: the same for both kinds
-    store       one kind: TensorFlow's        bundle, bundle_writer, state_file, ledger, staging
+    store       one kind: TensorFlow's        bundle, bundle_writer, state_file, ledger
     sealed_store the other: directories       manifest, sealed_files, contents: what a resume decodes
     search      the stores below a directory
     retention   which to keep

@@ -34,8 +34,7 @@ from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.names import last_part, step_in_name
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.retention import Doubt, doubt_of
-from supervisor_core.checkpoint.staging import StagedCheckpoint
-from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.checkpoint.store import CheckpointStore, StagedCheckpoint
 from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.events.telemetry import CheckpointRecord, Trigger

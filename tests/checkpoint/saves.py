@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from supervisor_core.checkpoint.guard import Publisher
-from supervisor_core.checkpoint.staging import StagedCheckpoint
-from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.checkpoint.store import CheckpointStore, StagedCheckpoint
 from supervisor_core.tf1.retention import CheckpointRetention
 
 KEEP = 3
