@@ -43,7 +43,7 @@ from supervisor_core.checkpoint.guard import LOCK_NAME
 from supervisor_core.engine.liveness_writer import MAX_INTERVAL_SECS, LivenessWriter
 from supervisor_core.engine.session_history import SessionHistory, as_left, history_after
 from supervisor_core.process.identity import Machine, is_running, this_machine
-from supervisor_core.run.watch.liveness import CHIEF, LivenessRecord, chief_path, decode, read_bytes, token
+from supervisor_core.run.watch.liveness import CHIEF, LivenessRecord, chief_path, decode, token
 from supervisor_core.storage.directory import may_pass, moved_text
 from supervisor_core.storage.local import filesystem_for, local_path
 from supervisor_core.storage.lock_file import LockedError, LockFile
@@ -254,7 +254,7 @@ class LogdirHold:
         reason = ""
         for _ in range(READINGS):
             try:
-                return decode(read_bytes(self._filesystem, self._path)), None
+                return decode(self._filesystem.read(self._path)), None
             except FileNotFoundError:
                 return None, None
             except OSError as error:
@@ -267,7 +267,7 @@ class LogdirHold:
         """Return the record of another session in the liveness file; None if there is none."""
         for last in (*[False] * (READINGS - 1), True):
             try:
-                data = read_bytes(self._filesystem, self._path)
+                data = self._filesystem.read(self._path)
                 return None if data.startswith(self._token) else decode(data)
             except FileNotFoundError:
                 return None

@@ -41,6 +41,13 @@ def peek(logdir: str | os.PathLike[str]) -> LivenessRecord | None:
         return None
 
 
+def said(logdir: str | os.PathLike[str]) -> Any:
+    """What the last chief of a logdir says, which is there."""
+    found = peek(logdir)
+    assert found is not None
+    return found
+
+
 def machine(name: str) -> Machine:
     """A machine, with a kernel of its own."""
     return Machine(host=name, boot=f"kernel-{name}")

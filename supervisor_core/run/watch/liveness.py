@@ -80,20 +80,11 @@ def read_record(filesystem: Filesystem, path: str) -> LivenessRecord:
         OSError: if it cannot be read.
         ValueError: if it is too long, malformed, or has another task's name; the message says why.
     """
-    record = decode(read_bytes(filesystem, path))
+    with filesystem.open(path) as reader:
+        record = decode(reader.read_at(0, min(reader.size, MAX_BYTES + 1)))
     if file_name(record.task) != os.path.basename(path):
         raise ValueError(f"its name is another task's: this is {record.task!r:.80}")
     return record
-
-
-def read_bytes(filesystem: Filesystem, path: str) -> bytes:
-    """Return the bytes of a file, as far as `decode` accepts them.
-
-    Raises:
-        OSError: if it cannot be read.
-    """
-    with filesystem.open(path) as reader:
-        return reader.read_at(0, min(reader.size, MAX_BYTES + 1))
 
 
 def chief_path(logdir: str | os.PathLike[str]) -> str:

@@ -31,7 +31,7 @@ from supervisor_core.run.watch.liveness import LIVENESS_DIRECTORY, chief_path, e
 from supervisor_core.storage.local import LocalFilesystem
 from supervisor_core.storage.lock_file import LockFile
 from tests.cases import each
-from tests.story.holds import HOLDER, Holds, beats, edit, ends, machine, peek
+from tests.story.holds import HOLDER, Holds, beats, edit, ends, machine, peek, said
 
 
 @pytest.fixture
@@ -113,8 +113,7 @@ def test_sessions_follow_one_another(make: Holds, clock: Any, caplog: pytest.Log
 def test_how_long_ago_a_session_was_seen(tmp_path: Path, clock: Any, boot: str | None, secs: float | None) -> None:
     """By a clock that is never set, also of one that was killed before its first heartbeat; on one machine only."""
     LogdirHold(tmp_path, clock=clock).acquire("a")
-    record, now = peek(tmp_path), clock.now + 20.0
-    assert record is not None
+    record, now = said(tmp_path), clock.now + 20.0
     previous = replace(record, boot=boot, written_at=1_000_000.0, started_boot_secs=7.0, written_boot_secs=7.0)
     recorded = SessionHistory(run=history_after(previous, now), previous=previous).record_fields(27.0)
     assert (recorded["previous_elapsed_secs"], recorded["previous_seen_secs"]) == (0.0, secs)
@@ -130,8 +129,8 @@ def test_an_attempt_that_cannot_be_is_not_counted_on_from(tmp_path: Path, attemp
         hold = LogdirHold(tmp_path)
         assert hold.acquire(session, after_attempt=7).run.attempt == number
         hold.check()
-        record = peek(tmp_path)
-        assert record is not None and (record.session, record.attempt) == (session, number)
+        record = said(tmp_path)
+        assert (record.session, record.attempt) == (session, number)
         ends(hold, "completed")
 
 
@@ -141,8 +140,7 @@ def test_counts_that_leave_no_room_are_not_carried_on(make: Holds, run: Path) ->
     most = 2**63 - 1
     edit(run, restarts={"lost": most, "signal": 2}, steps_lost=most, costs={"save_secs": 2.4999e11, "saves": 3})
     make.hold("b")
-    record = peek(run)
-    assert record is not None and record.history is not None
+    record = said(run)
     assert (record.history.restarts, record.history.steps_lost) == ({"signal": 3}, 0)
     assert record.history.costs is None
 
@@ -183,7 +181,7 @@ def test_a_corrupt_file_is_unknown_history(tmp_path: Path, content: bytes, caplo
     assert [
         f"the earlier sessions of {tmp_path} are not known: {path} cannot be read:" in each for each in caplog.messages
     ] == [True]
-    assert peek(tmp_path) is not None
+    said(tmp_path)
     ends(hold, "completed")
     assert LogdirHold(tmp_path).acquire("b").warning is None
 
@@ -269,8 +267,8 @@ def test_a_forked_child_does_not_keep_the_logdir(make: Holds, run: Path) -> None
         "sys.stdin.read()\n"
     )
     with start(run, HOLDER.replace('print("held", flush=True)', child)) as process:
-        record = peek(run)
-        assert record is not None and (record.ended, record.step) == (None, 400)
+        record = said(run)
+        assert (record.ended, record.step) == (None, 400)
         make.refuse("second")
         process.kill()
         process.wait()
@@ -297,8 +295,8 @@ def test_going_on_regardless(make: Holds, run: Path, caplog: pytest.LogCaptureFi
     history = second.acquire("b")
     assert (history.exclusive, history.run.attempt, second.liveness) == (False, 2, None)
     assert "another chief may be at work" in str(history.warning) and str(history.warning) in caplog.text
-    record = peek(run)
-    assert record is not None and (record.session, record.ended) == ("a", None)
+    record = said(run)
+    assert (record.session, record.ended) == ("a", None)
     edit(run, session="c", attempt=9)
     second.check()
 
@@ -419,8 +417,7 @@ def test_how_often_a_chief_beats(make: Holds, run: Path) -> None:
     ]:
         hold = make(**options)
         hold.acquire("a", beat_secs=secs)
-        record = peek(run)
-        assert record is not None and record.interval_secs == expected
+        assert said(run).interval_secs == expected
         hold.release()
 
 
@@ -437,7 +434,7 @@ def test_a_deleted_logdir_is_not_brought_back(make: Holds, run: Path) -> None:
     hold.bring_back()
     make.refuse("b")
     beats(hold)
-    assert peek(run) is not None
+    said(run)
     shutil.rmtree(run)
     ends(hold, "completed")
     assert not run.exists()
@@ -494,8 +491,7 @@ def test_a_logdir_that_was_away_is_still_held(make: Holds, run: Path, caplog: py
     away.rename(run)
     hold.check()
     beats(hold, 5)
-    record = peek(run)
-    assert record is not None and record.step == 5 and not hold.is_moved
+    assert said(run).step == 5 and not hold.is_moved
     make.refuse("b")
 
 
@@ -553,8 +549,7 @@ def test_what_is_no_file_in_a_files_place(tmp_path: Path, place: str, caplog: py
     assert history.exclusive is (place == "liveness")
     assert "it is a FIFO, not a regular file" in str(history.warning)
     beats(hold, 1)
-    record = peek(tmp_path)
-    assert record is not None and record.step == 1
+    assert said(tmp_path).step == 1
 
 
 def test_a_full_disk_does_not_stop_the_run(
@@ -573,8 +568,7 @@ def test_a_full_disk_does_not_stop_the_run(
     make.refuse("b", match=f"process {os.getpid()} ")
     monkeypatch.setattr(LocalFilesystem, "replace", replacing)
     beats(hold, 6)
-    record = peek(run)
-    assert record is not None and record.step == 6
+    assert said(run).step == 6
     monkeypatch.setattr(LocalFilesystem, "replace", full)
     beats(hold, 7)  # in place, which needs no room
     hold.release()
@@ -631,8 +625,7 @@ def test_a_late_write_of_an_earlier_chief_stops_no_chief(make: Holds, run: Path,
     edit(run, session="a", attempt=1)
     second.check()
     assert beats(second) is None
-    record = peek(run)
-    assert record is not None and record.session == "b"
+    assert said(run).session == "b"
 
 
 @each("content", [b"", b"garbage", b"\0" * 1024, None])
@@ -643,8 +636,7 @@ def test_a_file_that_names_no_session_stops_no_chief(tmp_path: Path, content: by
     shutil.rmtree(path.parent) if content is None else path.write_bytes(content)
     hold.check()
     assert beats(hold) is None
-    record = peek(tmp_path)
-    assert record is not None and record.session == "a"
+    assert said(tmp_path).session == "a"
 
 
 def test_a_deleted_lock(make: Holds, run: Path) -> None:
@@ -704,8 +696,7 @@ def test_an_object_store_is_read_before_each_change(bucket: str) -> None:
     store.rm(name)
     hold.check()
     beats(hold)
-    record = peek(bucket)
-    assert record is not None and record.history is not None
+    record = said(bucket)
     successor = encode(replace(record, session="b", history=replace(record.history, attempt=2), host="b", pid=77))
     store.pipe(name, successor)
     with pytest.raises(LogdirInUseError, match=r"taken over by process 77 on b \(session b\)"):
@@ -762,8 +753,7 @@ def test_a_training_takes_over_at_once(make: Holds, run: Path) -> None:
     assert len(heard) == 1
     ends(evaluation, "completed")
     training.check()
-    record = peek(run)
-    assert record is not None and record.session == "training"
+    assert said(run).session == "training"
     shutil.rmtree(run)
     with start(run, HOLDER.replace("(sys.argv[1])", "(sys.argv[1], yields_logdir=True)")) as process:
         assert make().acquire("training").previous is None
