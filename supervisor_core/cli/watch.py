@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -139,21 +137,16 @@ def watch(
         click.echo(f"Error: {error}.", err=True)
         click.get_current_context().exit(IN_USE_STATUS)
     watches = watches_of(runs, found)
-    bar = ExitStack()
-    on_progress = None
-    if sys.stderr.isatty():
-        from supervisor_core.cli.text import runs_bar  # which imports rich
-
-        on_progress = bar.enter_context(runs_bar("first look"))
-    looks = LogdirLooks(watches, partial(_name, found), on_progress=on_progress)
+    looks = LogdirLooks(watches, partial(_name, found))
     changes = changes_for(settings, Thresholds(interval_secs=interval_secs), sender.since(time.time()))
     watcher = Watcher(looks.look, changes, sender.put, seen=sender.seen, interval_secs=interval_secs)
     stop = threading.Event()
-    thread = threading.Thread(target=watcher.run, args=(stop, _Start(settings, bar)), name="watch", daemon=True)
+    thread = threading.Thread(
+        target=watcher.run, args=(stop, partial(_say_once, settings, [])), name="watch", daemon=True
+    )
     with on_stop_signal(stop.set):
         thread.start()
         wait_for(stop)
-        bar.close()
         thread.join(LAST_LOOK_SECS)
         sender.close(STOPPED_SECS)
         if not thread.is_alive():
@@ -165,17 +158,9 @@ def _name(found: Sequence[GivenLogdir], logdir: str, run: str) -> str:
     return run if len(found) == 1 else name_in(common_directory(found), logdir, run)
 
 
-class _Start:
-    """Says once what is watched, after the first look, whose bar it ends."""
-
-    def __init__(self, settings: NotifySettings, bar: ExitStack) -> None:
-        self._settings, self._bar = settings, bar
-        self._is_said = False
-
-    def __call__(self, looked: Looked | None) -> bool:
-        """Say it; never ends the watcher."""
-        if looked is not None and not self._is_said:
-            self._is_said = True
-            self._bar.close()
-            _LOG.info("Watching %s: %s", counted(len(looked.runs), "run"), self._settings.text)
-        return False
+def _say_once(settings: NotifySettings, said: list[Looked], looked: Looked | None) -> bool:
+    """Say what is watched, after the first look; never end the watcher."""
+    if looked is not None and not said:
+        said.append(looked)
+        _LOG.info("Watching %s: %s", counted(len(looked.runs), "run"), settings.text)
+    return False

@@ -119,8 +119,6 @@ class LogdirLooks:
     Args:
         watches: the logdirs; used by nothing else from now on.
         name: returns a run's name in messages, of its logdir and its name in there.
-        on_progress: called in the first look, after each run, with the number of runs read and of all found so far; in
-            any thread.
         clock: replaced in tests.
     """
 
@@ -129,11 +127,9 @@ class LogdirLooks:
         watches: Sequence[LogdirWatch],
         name: Callable[[str, str], str],
         *,
-        on_progress: Callable[[int, int], None] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._logdirs = [_LogdirLook(watch, clock, self._progressed) for watch in watches]
-        self._on_progress = on_progress
+        self._logdirs = [_LogdirLook(watch, clock) for watch in watches]
         self._name, self._clock = name, clock
         self._copies = CopyMarks[_Key]()
         self._named: dict[_Key, tuple[WatchedRun, WatchedRun]] = {}
@@ -167,11 +163,6 @@ class LogdirLooks:
         for logdir in self._logdirs:
             logdir.close()
 
-    def _progressed(self) -> None:
-        if self._on_progress is not None:
-            read = [each.read for each in self._logdirs]
-            self._on_progress(sum(done for done, _ in read), sum(total for _, total in read))
-
     def _with_name(self, key: _Key, watched: WatchedRun, name: str) -> WatchedRun:
         """Return a run with its name in messages: the same object as long as the run is the same."""
         known = self._named.get(key)
@@ -184,11 +175,9 @@ class LogdirLooks:
 class _LogdirLook:
     """The looks at one logdir: one at a time."""
 
-    def __init__(self, watch: LogdirWatch, clock: Clock, progressed: Callable[[], None]) -> None:
+    def __init__(self, watch: LogdirWatch, clock: Clock) -> None:
         self.watch = watch
-        self.read = (0, 0)
-        """Runs read in the first look, and all of them."""
-        self._clock, self._progressed = clock, progressed
+        self._clock = clock
         self._snapshot: LogdirSnapshot | None = None
         """The newest; None before the first."""
         self._home: tuple[int, int] | None = None
@@ -262,13 +251,9 @@ class _LogdirLook:
     def _no_answer(self) -> str:
         return f"{self.watch.logdir} does not answer."
 
-    def _count(self, done: int, total: int) -> None:
-        self.read = done, total
-        self._progressed()
-
     def _refresh(self) -> None:
         try:
-            self._found.append(self.watch.refresh(self._count if self._snapshot is None else None))
+            self._found.append(self.watch.refresh())
         except Exception:  # a fault of ours: `refresh` raises nothing
             _LOG.exception("A look at %s has failed", self.watch.logdir)
         finally:

@@ -62,25 +62,12 @@ def test_the_runs_of_all_logdirs_have_names(logdirs: list[Path], monkeypatch: py
     watches = [LogdirWatch(str(logdir)) for logdir in logdirs]
     for watch in watches:
         found = watch.refresh()
-        monkeypatch.setattr(watch, "refresh", lambda on_progress, found=found: found)
+        monkeypatch.setattr(watch, "refresh", lambda found=found: found)
     looks = LogdirLooks(watches, name)
     first, second = looks.look(), looks.look()
     assert list(first.runs) == ["one/a", "two/a"] and first.sees and not first.problems and not first.unread
     assert [found.run.name for found in first.runs.values()] == ["one/a", "two/a"]
     assert all(second.runs[found] is first.runs[found] for found in first.runs)
-
-
-def test_the_progress_of_the_first_look(logdirs: list[Path]) -> None:
-    """Of all logdirs together; later looks have none."""
-    write(logdirs[0] / "b")
-    read: list[tuple[int, int]] = []
-    looks = LogdirLooks(
-        [LogdirWatch(str(logdir)) for logdir in logdirs], name, on_progress=lambda *count: read.append(count)
-    )
-    looks.look()
-    assert max(read) == (3, 3) and len(read) == 3
-    looks.look()
-    assert len(read) == 3
 
 
 def test_a_logdir_that_hangs_holds_up_no_other(logdirs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
