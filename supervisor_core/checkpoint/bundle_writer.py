@@ -78,7 +78,6 @@ def _emptied(path: str, buffering: int = -1) -> Iterator[IO[bytes]]:
 
 
 def _write(file: IO[bytes], data: Any) -> int:
-    """Write all of it; return its CRC32C."""
     crc = 0
     for start in range(0, len(data), CHUNK_BYTES):
         chunk = data[start : start + CHUNK_BYTES]
@@ -156,7 +155,6 @@ class _Block:
 
 
 def _append(table: bytearray, block: _Block) -> bytes:
-    """Append a block; return its handle."""
     data = block.encode() + b"\0"
     handle = encode_varint(len(table)) + encode_varint(len(data) - 1)
     table += data + struct.pack("<I", mask(checksum.value(data)))

@@ -86,7 +86,6 @@ def require_name(keys: Collection[str]) -> None:
 
 
 def _names(content: Any, has_database: bool) -> list[str]:
-    """Return the names of the arrays, as the tree has them."""
     if not has_database or content.get("use_ocdbt") not in (True, None) or "value_metadata_tree" in content:
         raise ValueError("its arrays are in no database (OCDBT), or of other types than arrays")
     found = []

@@ -332,7 +332,6 @@ class Ledger:
         self._delete()
 
     def _delete(self) -> None:
-        """Do the planned deletions, except for files that were written since, or are not a checkpoint's."""
         for item in list(self._deletions.values()):
             is_done = True
             own = self._own_files(item)

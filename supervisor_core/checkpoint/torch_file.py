@@ -297,7 +297,6 @@ def _tensor(call: Call) -> bool:
 
 
 def _parameter(call: Call) -> bool:
-    """A parameter of a tensor."""
     data, requires_grad, hooks = call.arguments
     if not isinstance(data, Call) or type(requires_grad) is not bool:
         raise ValueError("a parameter is not as torch.save writes it")
@@ -333,17 +332,14 @@ def _octets(call: Call) -> bool:
 
 
 def _encoded(call: Call) -> bool:
-    """Bytes, as protocol 2 writes them."""
     return len(call.arguments) == 2 and type(call.arguments[0]) is str and call.arguments[1] == "latin1"
 
 
 def _container(call: Call) -> bool:
-    """An empty container; items follow."""
     return all(isinstance(item, Global) and item.name in _VALUES for item in call.arguments)
 
 
 def _counter(call: Call) -> bool:
-    """A ``Counter`` of a dict."""
     return len(call.arguments) <= 1 and all(type(item) is dict for item in call.arguments)
 
 
@@ -354,13 +350,11 @@ def _number_type(call: Call) -> bool:
 
 
 def _array(call: Call) -> bool:
-    """An array of numpy's: empty at first, its state has the numbers."""
     kind, shape, letter = call.arguments
     return isinstance(kind, Global) and shape == (0,) and _is_octets(letter)
 
 
 def _scalar(call: Call) -> bool:
-    """A scalar of numpy's."""
     kind, value = call.arguments
     return isinstance(kind, Call) and kind.name == "numpy.dtype" and _is_octets(value)
 

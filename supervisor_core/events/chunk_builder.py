@@ -146,7 +146,6 @@ class ChunkBuilder:
             self._steps += [int(steps[0]), int(steps.max()), int(steps[-1])]
 
     def _take(self, offset: int, event: Decoded) -> None:
-        """Add the content of an event."""
         wall, step = wall_secs(event.wall), event.step
         for scalar in event.scalars:
             self._points.add(scalar.tag, offset, step, wall, scalar.value)

@@ -208,7 +208,6 @@ class RecordScan:
 
 
 def _decode_large(window: Window, first: int, last: int) -> Decoded:
-    """Decode a payload and fetch only the bytes that this needs."""
     try:
         event = decode(window.data, first - window.base, last - window.base)
     except IndexError:  # the window ends before a byte that is needed

@@ -678,7 +678,6 @@ def rounded(value: Any) -> Any:
 
 @cache
 def _defaults(cls: Any) -> tuple[tuple[str, Any], ...]:
-    """Return the fields of a dataclass, each with its default."""
     return tuple(
         (each.name, each.default if each.default_factory is MISSING else each.default_factory()) for each in fields(cls)
     )

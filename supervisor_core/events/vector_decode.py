@@ -81,7 +81,6 @@ def _records(block: bytes) -> tuple[Int64Array, Int64Array]:
 
 
 def _guesses(data: NDArray[np.uint8], first: int, end: int) -> Int64Array:
-    """Return the offsets between two places at which records may begin."""
     zero = data[first : end + 7] == 0
     guess = data[first + HEADER_BYTES : end + HEADER_BYTES] == _WALL_TIME_KEY
     guess &= zero[7:]
@@ -252,7 +251,6 @@ class VectorDecoder:
             members, rows = members[~fits], rows[~fits]
 
     def _take(self, offsets: Int64Array, width: int) -> Rows:
-        """Return ``width`` bytes from each offset on, as rows."""
         items: NDArray[np.void] = np.ndarray((len(self._block) - width + 1,), f"V{width}", self._block, 0, (1,))
         return items[offsets].view(np.uint8).reshape(-1, width)
 

@@ -394,7 +394,6 @@ class WriterThread:
                 _LOG.error("%s could not be encoded: %s", counted(len(items)), error)
 
     def _write_batch(self) -> bool:
-        """Append the current batch, if there is one; return whether none is left."""
         batch = self._batch
         if batch is not None:
             if not self._attempt(lambda: self.file.append(batch)):
@@ -403,7 +402,6 @@ class WriterThread:
         return True
 
     def _attempt(self, write: Callable[[], object]) -> bool:
-        """Return whether something could be written."""
         try:
             write()
         except LogdirInUseError as error:
