@@ -104,10 +104,10 @@ class SupervisedLoop(InLoop):
 
     @property
     def is_last(self) -> bool:
-        """Whether the present batch is the last one of its epoch; for the loop's body. Where the loader has no length
-        the next batch is fetched to see it, and a resume is exact all the same."""
-        if self._end < 0 and isinstance(self._position, LoaderPosition):
-            return self._position.is_last()
+        """Whether the present batch is the last one of its epoch; for the loop's body. `TypeError` for a loader without
+        a length."""
+        if self._end < 0:
+            raise TypeError("The loader has no length: use epochs(), and do what ends an epoch after its batches.")
         return self._position.batch == self._end - 1
 
     @property

@@ -63,8 +63,6 @@ ONCE = (
 )
 
 
-_END = object()
-
 EMPTY = f"The loader ({{}}) yields no batch at the start of an epoch. {ONCE}"
 
 
@@ -113,9 +111,6 @@ class LoaderPosition(Part):
         """Whether the program has left the epoch's other batches out."""
         self._follows = False
         """Whether the present epoch follows another one, so that until it begins the loader's own state is of that."""
-        self._iterator: Iterator[Any] = iter(())
-        self._next: list[Any] = []
-        self._before_next: dict[str, Any] | None = None
         self._start: dict[str, Any] | None = None
         self._loaded: dict[str, Any] | None = None
         self.draws = Draws(loader)
@@ -161,11 +156,8 @@ class LoaderPosition(Part):
             state["ranks"] = self._ranks
         if self._batch_size is not None:
             state["batch_size"] = self._batch_size
-        ahead = {} if self._before_next is None or self.is_over else self._before_next
-        if ahead:
-            state["before_next"] = {"random": ahead["random"]}
         if self._is_stateful:
-            state["loader"] = ahead.get("loader") or self._loader.state_dict()  # type: ignore[attr-defined]
+            state["loader"] = self._loader.state_dict()  # type: ignore[attr-defined]
             state["follows"] = self._follows
         if self._start is None or self.is_over:  # what is drawn next is of an epoch that has not begun
             state["generators"] = self._generator_states()
@@ -198,7 +190,7 @@ class LoaderPosition(Part):
             if sizes[0] != sizes[1]:
                 self.shift = _shift(min(consumed, self._samples or consumed) - state["batch"] * now)
         self.epoch, self.batch, self._start = int(state["epoch"]), int(state["batch"]), state["start"]
-        self._loaded, self.is_over, self._before_next = state, bool(state.get("over")), state.get("before_next")
+        self._loaded, self.is_over = state, bool(state.get("over"))
         self._follows = bool(state.get("follows"))
         self.draws.load_state_dict(state.get("draws", {}))
         if self._is_stateful and state.get("loader") is not None:
@@ -217,38 +209,11 @@ class LoaderPosition(Part):
         if self.is_over:
             self._loaded = None
             return iter(())
-        iterator, count = self._begun(), batches_of(self._loader)
-        before, present = self._before_next, None
-        if before is not None:  # `is_last` had fetched it in the batch before
-            present = random_state.capture(self._sources())
-            random_state.restore(self._sources(), before["random"])
+        iterator = self._begun()
         first = list(islice(iterator, 1))
-        if present is not None:
-            random_state.restore(self._sources(), present)
-        if not first and not self.batch and count != 0:
+        if not first and not self.batch and batches_of(self._loader) != 0:
             raise ValueError(EMPTY.format(type(self._loader).__name__))
-        if count >= 0:
-            return chain(first, iterator)
-        self._iterator, self._next = iterator, first or [_END]
-        return self._one_by_one()
-
-    def _one_by_one(self) -> Iterator[Any]:
-        while True:
-            batch = self._next.pop() if self._next else next(self._iterator, _END)
-            self._before_next = None
-            if batch is _END:
-                return
-            yield batch
-
-    def is_last(self) -> bool:
-        """Return whether nothing follows the present batch in its epoch, where the number of batches is not known:
-        fetches the next one. The random states before that belong to the position."""
-        if not self._next:
-            self._before_next = {"random": random_state.capture(self._sources())}
-            if self._is_stateful:
-                self._before_next["loader"] = self._loader.state_dict()  # type: ignore[attr-defined]
-            self._next = [next(self._iterator, _END)]
-        return self._next[0] is _END
+        return chain(first, iterator)
 
     def _begun(self) -> Iterator[Any]:
         loaded, self._loaded = self._loaded, None
@@ -272,7 +237,7 @@ class LoaderPosition(Part):
 
     def next_epoch(self) -> None:
         """The present epoch is over."""
-        self._follows, self._before_next = self._follows or self._start is not None, None
+        self._follows = self._follows or self._start is not None
         self.epoch, self.batch, self._start, self.is_over = self.epoch + 1, 0, None, False
 
     @property
