@@ -133,34 +133,6 @@ def test_made_callables_are_runs(sess: SupervisedSession, model: Any, diary: Dia
     assert diary.lines == STEP + RUN * 4
 
 
-def test_partial_runs_are_runs(graph: Any, build_model: Callable[..., Any], diary: Diary) -> None:
-    """Each part of a partial run passes the step lock, gives what it should, and is a step if it moves the step."""
-    model = build_model()
-    a, b = v1.placeholder(tf.float32, []), v1.placeholder(tf.float32, [])
-    first = a + 1.0
-    with tf.control_dependencies([v1.assign_add(model.global_step, 1)]):
-        second = first * b
-    with SupervisedSession(step_lock=diary, observer=diary, global_step=model.global_step) as sess:
-        sess.run_internal(v1.global_variables_initializer())
-        handle = sess.partial_run_setup([first, second], [a, b])
-        assert sess.partial_run(handle, first, {a: 1.0}) == 2.0
-        assert sess.partial_run(handle, second, {b: 3.0}) == 6.0
-    assert diary.lines == RUN + STEP
-
-
-def test_internal_runs_go_unseen(sess: SupervisedSession, model: Any, diary: Diary) -> None:
-    """The supervisor's own runs pass no step lock and count as nothing; they give what any run gives."""
-    for expected in range(1, 5):
-        sess.run_internal(model.train_op)
-        assert sess.run_internal({"w": model.weight}) == {"w": float(expected)}
-    metadata = v1.RunMetadata()
-    sess.run_internal(model.weight, None, v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), metadata)
-    assert metadata.step_stats.dev_stats
-    with pytest.raises(TypeError, match="has invalid type"):
-        sess.run_internal(None)
-    assert diary.lines == []
-
-
 def test_filling_queues_goes_around_the_step_lock(graph: Any, diary: Diary) -> None:
     """A run that only fills or closes a queue is not supervised, whoever runs it; one that also trains is."""
     queue = v1.FIFOQueue(100, tf.float32, shapes=[[]])

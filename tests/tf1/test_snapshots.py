@@ -172,21 +172,6 @@ def test_the_saver_restores_what_a_snapshot_writes(
     assert snapshot.step_name == ("global_step" if whole else None)
 
 
-def test_a_snapshot_that_fails_holds_nothing(graph: Any, new_session: Any, writer: str) -> None:
-    """A variable without a value fails the snapshot as it fails a save; the next one works."""
-    v1.get_variable("a", [10], use_resource=True)
-    late = v1.Variable(tf.ones([3]), name="late", use_resource=False, collections=["late"])
-    saver = v1.train.Saver([*v1.global_variables(), late])
-    snapshot = build(graph, saver)
-    session = new_session()
-    with pytest.raises(tf.errors.FailedPreconditionError, match="late"):
-        take(snapshot, session)
-    snapshot.drop()
-    session.run(late.initializer)
-    take(snapshot, session)
-    snapshot.drop()
-
-
 def test_quantized_variables_are_saved(graph: Any, new_session: Any, tmp_path: Path, resource: bool) -> None:
     """Types that TensorFlow cannot copy by itself are saved all the same."""
     v1.Variable(tf.bitcast(tf.constant([1, 2], tf.int8), tf.qint8), name="quantized", use_resource=resource)

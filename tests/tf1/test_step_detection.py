@@ -172,14 +172,6 @@ def test_a_growing_graph_is_looked_at_again(step: Any, resource: bool) -> None:
     assert training_ops.updates([later])
 
 
-@BOTH
-def test_the_step_is_found_however_it_is_given(step: Any, resource: bool) -> None:
-    """The variable itself, a tensor that reads it, its reference, or its name all mean the same."""
-    op = step.graph.as_graph_element(v1.assign_add(step, 1)).op
-    for given in (step, step.value(), step.read_value(), step.op.outputs[0], step.op, "global_step:0", "global_step"):
-        assert TrainingOps(step.graph, given).updates([op]), given
-
-
 @pytest.fixture
 def fetches(graph: Any, request: pytest.FixtureRequest) -> dict[str, Any]:
     """Things to fetch of a model, of resource or of ref variables."""

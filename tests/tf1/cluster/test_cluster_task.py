@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 from ports import free_port
 
-from supervisor_core.base.errors import OptionsError
 from supervisor_core.base.options import Options
 from supervisor_core.engine.tf_config import TaskIdentity
 from supervisor_core.tf1.cluster import task as task_module
@@ -87,21 +86,6 @@ def test_one_on_its_own(environ: dict[str, str], servers: Servers, graph: Any) -
     assert list(alone.session_config().device_filters) == []
     with alone.device():
         assert v1.get_variable("weight", initializer=1.0).device == ""
-
-
-def test_an_environment_that_makes_no_sense() -> None:
-    """Says what came and what to do."""
-    with pytest.raises(OptionsError, match="TF_CONFIG is not JSON"):
-        ClusterTask.from_environment({"TF_CONFIG": "{"})
-
-
-def test_the_target_comes_with_the_server(servers: Servers) -> None:
-    """Before it is started there is none, and the error says what to call."""
-    worker = task("worker", 1)
-    with pytest.raises(RuntimeError, match=r"The server of worker:1 does not run yet: call start_server\(\) first\."):
-        _ = worker.target
-    worker.start_server()
-    assert worker.target == "grpc://c:1"
 
 
 def test_a_server_keeps_to_its_part_of_the_cluster(servers: Servers) -> None:

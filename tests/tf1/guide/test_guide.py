@@ -82,29 +82,6 @@ def test_recovery(logdir: str, read_events: Any) -> None:
         assert starts == [step]
 
 
-def test_larger_model_scenario(
-    logdir: str, read_summaries: Callable[[str], list[tuple[int, float]]], read_telemetry: Any
-) -> None:
-    """With summary_op=None no summary service runs, and the training loop writes its own every 100 steps."""
-    *_, my_train_op = my_model()
-    my_summary_op = v1.summary.merge_all()
-
-    sv = supervisor_core.Supervisor(logdir=logdir, summary_op=None)  # Do not run the summary service
-    with sv.managed_session() as sess:
-        for step in range(301):
-            if sv.should_stop():
-                break
-            if step % 100 == 0:
-                _, summ = sess.run([my_train_op, my_summary_op])
-                sv.summary_computed(sess, summ)
-            else:
-                sess.run(my_train_op)
-
-    assert [step for step, _ in read_summaries("loss")] == [1, 101, 201, 301]
-    [session] = [record for record in read_telemetry(logdir) if record.kind == "session"]
-    assert [service.name for service in session.services] == ["step_counter", "checkpoint"]
-
-
 def test_pre_trained_model_scenario(logdir: str, tmp_path: Path) -> None:
     """init_fn loads a pre-trained checkpoint into a new run, and is not called when the run is recovered."""
     pre_trained = str(tmp_path / "pre-trained" / "model.ckpt")

@@ -102,19 +102,6 @@ def test_a_threads_error_ends_the_loop_and_is_raised_at_its_end(train: Any, reco
         assert sess.should_stop()
 
 
-def test_a_singular_session_raises_a_threads_error_at_once(train: Any, recorder: Any) -> None:
-    """There should_stop() itself raises."""
-    coords = []
-    hook = recorder(act={"after_create_session": lambda session, coord: coords.append(coord)})
-    with (
-        pytest.raises(ValueError, match="in a thread"),
-        train.SingularMonitoredSession(hooks=[hook]) as sess,
-    ):
-        _report(coords[0], ValueError("in a thread"))
-        sess.should_stop()
-        pytest.fail("it did not raise")
-
-
 def test_a_scaffold_initialises(train: Any, build_model: Any) -> None:
     """init_op with its feeds, then init_fn(scaffold, session), then local_init_op with its feeds."""
     x, y = v1.placeholder(tf.float32, []), v1.placeholder(tf.float32, [])

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.base.options import Options
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.store import CheckpointStore
-from supervisor_core.tf1 import checkpoint_writer as module
 from supervisor_core.tf1.checkpoint_writer import SaveResult
 
 v1 = tf.compat.v1
@@ -82,33 +80,3 @@ def test_without_a_global_step_one_checkpoint_is_replaced(bench: Any, value: Any
         assert (result.path, result.step) == (str(model.logdir / "model.ckpt"), None)
         assert value(model.logdir / "model.ckpt") == [steps] * 4
     assert model.listed() == ["model.ckpt"]
-
-
-def test_what_is_not_new_is_not_written(bench: Any) -> None:
-    """The caller is asked between two steps, with the step, and may decline; the next save works."""
-    model = bench()
-    model.train(2)
-    asked: list[Any] = []
-
-    def decline(step: int | None) -> bool:
-        asked.append(step)
-        return False
-
-    result = model.checkpoints.save(model.session, "final", decline)
-    assert (result.skipped, result.path, result.error, asked) == (True, None, None, [2])
-    assert model.names() == []
-    assert model.save().step == 3
-
-
-def test_verification_can_be_left_out(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With ``verify_checkpoints=False`` no data is read back, and the result says so."""
-    asked: list[bool] = []
-    verify = bundle.verify
-
-    def watched(prefix: Any, *, data: bool = True) -> Any:
-        asked.append(data)
-        return verify(prefix, data=data)
-
-    monkeypatch.setattr(module.bundle, "verify", watched)
-    result = bench(options=Options(verify_checkpoints=False)).save()
-    assert (result.verified, asked) == (False, [False])

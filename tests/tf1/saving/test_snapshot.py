@@ -12,23 +12,8 @@ import tensorflow as tf
 
 from supervisor_core.base.options import Options
 from supervisor_core.checkpoint import bundle
-from supervisor_core.tf1.checkpoint_writer import SaveResult
 
 v1 = tf.compat.v1
-
-
-def test_a_step_under_way_is_waited_for(bench: Any, value: Any) -> None:
-    """The snapshot is taken when those inside have left, and what they wait for is counted."""
-    model = bench()
-    model.step_lock.acquire_shared()
-    results: list[SaveResult] = []
-    thread = threading.Thread(target=lambda: results.append(model.checkpoints.save(model.session, "timer")))
-    thread.start()
-    model.session.plain_session().run(model.train_op)
-    model.step_lock.release_shared()
-    thread.join()
-    assert results[0].consistent is True
-    assert value(results[0].path or "") == [float(results[0].step or 0)] * 4
 
 
 def test_a_step_that_does_not_end_does_not_hold_saves_up(bench: Any) -> None:
