@@ -126,18 +126,18 @@ def telling(command: str) -> Callable[[Case], None]:
 
 
 TROUBLES = (
-    Trouble(name="raises", text="an exception", alert=FAILED, most_secs=120, happen=telling("raise")),
+    Trouble(name="raises", text="an exception", alert=FAILED, most_secs=75, happen=telling("raise")),
     Trouble(
-        name="raises-alone", text="an exception", alert=FAILED, most_secs=120, happen=telling("raise"), sources=EXPORTER
+        name="raises-alone", text="an exception", alert=FAILED, most_secs=75, happen=telling("raise"), sources=EXPORTER
     ),
     Trouble(
-        name="evaluates", text="`kill -9` in an evaluation", alert=LOST, most_secs=120, happen=kill, phase="evaluating"
+        name="evaluates", text="`kill -9` in an evaluation", alert=LOST, most_secs=75, happen=kill, phase="evaluating"
     ),
     Trouble(
         name="evaluates-alone",
         text="`kill -9` in an evaluation",
         alert=LOST,
-        most_secs=120,
+        most_secs=75,
         happen=kill,
         phase="evaluating",
         sources=EXPORTER,
@@ -146,7 +146,7 @@ TROUBLES = (
         name="restores",
         text="`kill -9` in a restore",
         alert=LOST,
-        most_secs=120,
+        most_secs=75,
         happen=kill,
         phase="restoring",
         sources=EXPORTER,
@@ -155,12 +155,12 @@ TROUBLES = (
         name="saves",
         text="`kill -9` in a save",
         alert=LOST,
-        most_secs=120,
+        most_secs=75,
         happen=kill,
         phase="checkpointing",
         sources=TRAINER,
     ),
-    Trouble(name="freezes", text="SIGSTOP in a step", alert=LOST, most_secs=120, happen=freeze),
+    Trouble(name="freezes", text="SIGSTOP in a step", alert=LOST, most_secs=75, happen=freeze),
     Trouble(
         name="vanishes",
         text="the logdir vanishes",

@@ -118,13 +118,6 @@ def test_the_metrics_may_be_the_front_page(exporter: Exporter, ask) -> None:
         assert b"supervisor_global_step" in ask(web, "/").body
 
 
-@pytest.mark.parametrize("path", ["/favicon.ico", "/metrics/", "/../etc/passwd"])
-def test_there_is_nothing_else(web: Web, ask, path: str) -> None:
-    """Any other path is 404 and names those that exist."""
-    answer = ask(web, path)
-    assert (answer.status, answer.body) == (404, b"nothing here; see /metrics, /-/healthy and /-/ready\n")
-
-
 def test_a_bad_address_is_the_callers_error(exporter: Exporter) -> None:
     """What is no address is refused; one in use is the system's error."""
     with pytest.raises(OptionsError, match="metrics address is 'nonsense'"):

@@ -1,0 +1,45 @@
+"""What a training holds of its own run, where nobody else looks at it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supervisor_core.events.telemetry import ThreadStatus, WorkerStatus
+from supervisor_core.metrics.own_findings import OwnFindings
+from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus
+
+WELL = RunStatus(run="r", active=True, phase="training", info={"logdir": "/my logs/r"})
+ILL = replace(
+    WELL,
+    stalled=True,
+    stall=StallStatus(phase="training", thread="MainThread", location="train.py:15 in load", activity="waits"),
+    checkpoint=CheckpointStatus(failures_in_a_row=2, last_error="OSError: full"),
+    loss_finite=False,
+    threads=(ThreadStatus(name="summary", state="failed"),),
+    workers=(WorkerStatus(name="worker:1", state="lost"), WorkerStatus(name="worker:2", state="running")),
+)
+
+
+def test_each_is_held_once_it_has_lasted() -> None:
+    """As long as its kind needs; what is over begins anew. Texts and commands are those of any finding."""
+    own = OwnFindings()
+    seen = {secs: [found.kind for found in own.held(ILL, 1000.0 + secs)] for secs in (0, 29, 30, 60, 120, 600)}
+    assert seen == {
+        0: ["loss_not_finite"],
+        29: ["loss_not_finite"],
+        30: ["stalled", "loss_not_finite"],
+        60: ["stalled", "saves_failing", "loss_not_finite"],
+        120: ["stalled", "saves_failing", "loss_not_finite", "worker_lost"],
+        600: ["stalled", "saves_failing", "loss_not_finite", "worker_lost", "thread_down"],
+    }
+    stalled, failing, *_ = own.held(ILL, 1600.0)
+    assert stalled.text == "No progress in the phase training: MainThread waits at train.py:15 in load."
+    assert stalled.action == "tb-supervisor stacks -- '/my logs/r'" and failing.action == "df -h -- '/my logs/r'"
+    assert failing.text == "Checkpoints cannot be saved: OSError: full."
+    assert own.held(WELL, 1601.0) == ()
+    assert [found.kind for found in own.held(ILL, 1602.0)] == ["loss_not_finite"]
+
+
+def test_nothing_is_held_of_a_session_that_has_ended() -> None:
+    """Its last report says so."""
+    assert OwnFindings().held(replace(ILL, active=False), 1000.0) == ()
