@@ -43,9 +43,9 @@ BOXES = {
     "history": Box(2.85, 4, ("tables of runs in files:", "JSON lines, Parquet")),
     "run": Box(2.85, 5, ("the run model: a logdir in,", "states and timeline out")),
     "events": Box(2.85, 6, ("events file: writer, reader,", "telemetry records")),
-    "checkpoint": Box(0, 6, ("checkpoints: verify, choose,", "delete; the logdir lock")),
+    "checkpoint": Box(0, 6, ("checkpoints: verify, choose,", "delete, set aside")),
     "process": Box(0, 7, ("one process from outside:", "identity, files in memory")),
-    "storage": Box(1.45, 7, ("local files, object stores:", "append, replace, sync, list")),
+    "storage": Box(1.45, 7, ("local files, object stores:", "append, replace, sync, lock")),
 }
 SMALL = ("base",)
 """What everything imports: it stands in a line of its own, without arrows."""
