@@ -9,6 +9,7 @@ from pathlib import Path
 from supervisor_core.base.log import command_line
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
+from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.training import supervise
@@ -30,19 +31,22 @@ def test_saves_are_tried_at_once_and_when_it_is_back(tmp_path: Path) -> None:
                 if holds():
                     return
 
+        def said() -> dict[str, Finding]:
+            (seen,) = watch.refresh().runs.values()
+            return {item.kind: item for item in findings(seen, time.time())}
+
         def shows(series: str) -> bool:
             exporter.refresh()
             return f"{series} 1.0\n".encode() in exporter.scrape(TEXT)
 
         assert shows('supervisor_run_state{run="runs/a",state="running"}')
         logdir.rename(away)
-        train_until(lambda: shows('supervisor_finding{kind="saves_failing",run="runs/a",severity="page"}'))
+        train_until(lambda: "saves_failing" in said())
         assert shows('supervisor_run_state{run="runs/a",state="running"}')
-        (found,) = watch.refresh().runs.values()
-        said = {item.kind: item for item in findings(found, time.time())}
-        assert f"The logdir {logdir} was renamed to" in said["saves_failing"].text
+        found = said()
+        assert f"The logdir {logdir} was renamed to" in found["saves_failing"].text
         back = command_line("mv", "-T", "--", str(away), str(logdir))
-        assert (said["saves_failing"].action, said["events_failing"].action) == (back, back)
+        assert (found["saves_failing"].action, found["events_failing"].action) == (back, back)
         away.rename(logdir)
         train_until(lambda: run.run_status().checkpoint.failures_in_a_row == 0)
     assert run.newest_checkpoint is not None
