@@ -11,8 +11,8 @@ import pytest
 
 from supervisor_core import Options, supervise
 from supervisor_core.base.errors import CheckpointError
-from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.training.tree import MAX_DEPTH
+from tests.training.parts import run_of
 
 
 class Part:
@@ -41,8 +41,7 @@ def nested(depth: int) -> Any:
 
 def outcomes(logdir: Path) -> list[str]:
     """How the sessions ended, as every reader sees it."""
-    (item,) = LogdirWatch(str(logdir)).refresh().runs.values()
-    return [session.outcome for session in item.run.sessions]
+    return [session.outcome for session in run_of(logdir).sessions]
 
 
 def test_a_state_that_cannot_be_saved(tmp_path: Path) -> None:

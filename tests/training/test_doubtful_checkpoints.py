@@ -14,27 +14,7 @@ import pytest
 from supervisor_core import Options, UnlistedCheckpointsError, supervise
 from supervisor_core.checkpoint.sealed_store import SealedStore
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.run.model.run import Run
-from supervisor_core.run.watch.logdir_watch import LogdirWatch
-
-
-class Part:
-    """An object with a state."""
-
-    def __init__(self, value: Any = 0) -> None:
-        self.value = value
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"value": self.value}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.value = state["value"]
-
-
-def run_of(logdir: Path) -> Run:
-    """The run as every reader sees it."""
-    (item,) = LogdirWatch(str(logdir)).refresh().runs.values()
-    return item.run
+from tests.training.parts import Part, run_of
 
 
 def doubts(logdir: Path) -> dict[int | None, str | None]:

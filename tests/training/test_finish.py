@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor_core import supervise
-from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from tests.training.parts import run_of
 
 
 def trained(logdir: Path, until: int, *, finish_at: int = -1, save_steps: int | None = None) -> list[int]:
@@ -25,8 +25,7 @@ def trained(logdir: Path, until: int, *, finish_at: int = -1, save_steps: int | 
 
 def outcomes(logdir: Path) -> list[tuple[str, int | None]]:
     """How the sessions have ended, as readers see them, and their last steps."""
-    (item,) = LogdirWatch(str(logdir)).refresh().runs.values()
-    return [(session.outcome, session.last_step) for session in item.run.sessions]
+    return [(session.outcome, session.last_step) for session in run_of(logdir).sessions]
 
 
 @pytest.mark.parametrize("save_steps", [None, 1, 2])

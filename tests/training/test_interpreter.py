@@ -16,7 +16,7 @@ import pytest
 
 from supervisor_core import LogdirInUseError, Options, supervise
 from supervisor_core.engine import ending
-from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from tests.training.parts import run_of
 
 PAUSE = threading.Event()  # never set
 CELL = "fit(4, happen)"
@@ -24,8 +24,7 @@ CELL = "fit(4, happen)"
 
 def outcomes(logdir: Path) -> list[tuple[str | None, int | None, int | None]]:
     """How the sessions ended, and the steps that they began and ended at."""
-    (item,) = LogdirWatch(str(logdir)).refresh().runs.values()
-    return [(session.outcome, session.restored_step, session.last_step) for session in item.run.sessions]
+    return [(session.outcome, session.restored_step, session.last_step) for session in run_of(logdir).sessions]
 
 
 class Interpreter:

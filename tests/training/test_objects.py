@@ -10,19 +10,7 @@ import numpy as np
 import pytest
 
 from supervisor_core.training.api import supervise
-
-
-class Part:
-    """An object with a state."""
-
-    def __init__(self, value: Any = 0) -> None:
-        self.value = value
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"value": self.value}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.value = state["value"]
+from tests.training.parts import Part
 
 
 class Walk:

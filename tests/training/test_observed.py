@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,12 +12,10 @@ import numpy as np
 import pytest
 
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.training.save_point import Due
 from supervisor_core.training.state import TrainingState
 from supervisor_core.training.state_notes import StateNotes
-
-PROGRAM = Path(__file__).with_name("program.py")
+from tests.training.parts import run_of, training
 
 
 class StillClock:
@@ -35,13 +30,6 @@ class StillClock:
     monotonic = wall
 
 
-def training(logdir: Path, *arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run the program to its end, with more in its environment."""
-    command = [sys.executable, str(PROGRAM), str(logdir), *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **environ}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
-
-
 @pytest.mark.parametrize("broken", (False, True))
 def test_what_a_resume_recomputes_is_compared_with_what_was_logged(tmp_path: Path, broken: bool) -> None:
     """After a kill: equal losses show that it is exact, one that differs shows that it is not, whatever was captured.
@@ -51,7 +39,7 @@ def test_what_a_resume_recomputes_is_compared_with_what_was_logged(tmp_path: Pat
     assert first.returncode == -signal.SIGKILL, first.stderr
     second = training(tmp_path, 30, **environment)
     assert second.returncode == 0, second.stderr
-    *_, resumed = LogdirWatch(str(tmp_path)).refresh().runs["."].run.sessions
+    *_, resumed = run_of(tmp_path).sessions
     check = resumed.resume_check
     assert check is not None and resumed.restored_step == 16
     if broken:
@@ -65,25 +53,23 @@ def test_what_a_resume_recomputes_is_compared_with_what_was_logged(tmp_path: Pat
     assert observed == f"observed {check.text}"
 
 
-@pytest.mark.parametrize(
-    ("verify", "restored", "observed"),
-    [("0", 18, "None"), ("3", 12, "6 of 6 recomputed losses equal"), ("100", 18, "None")],
-)
-def test_after_a_clean_stop_steps_are_recomputed_where_that_is_asked_for(
-    tmp_path: Path, verify: str, restored: int, observed: str
-) -> None:
+def test_after_a_clean_stop_steps_are_recomputed_where_that_is_asked_for(tmp_path: Path) -> None:
     """From the newest checkpoint that is so many steps before the stop; without one the log says so. The training ends
-    with the same bits either way."""
-    whole = training(tmp_path / "whole", 30).stdout.splitlines()[-1]
-    stopped = training(tmp_path / "run", 30, "SIGTERM", 17)
-    assert stopped.returncode == -signal.SIGTERM, stopped.stderr
-    resumed = training(tmp_path / "run", 30, TRIAL_VERIFY=verify, TRIAL_OBSERVE="1")
-    assert resumed.returncode == 0, resumed.stderr
-    assert resumed.stdout.splitlines()[-2:] == [f"observed {observed}", whole]
-    assert LogdirWatch(str(tmp_path / "run")).refresh().runs["."].run.sessions[-1].restored_step == restored
-    said = "Options.verify_resume: no usable checkpoint is 100 steps before step 18, the last one reached"
-    assert (said in resumed.stderr) is (verify == "100")
-    again = training(tmp_path / "run", 31, TRIAL_VERIFY="3", TRIAL_OBSERVE="1")  # a completed training is not verified
+    with the same bits either way. One that is completed is not verified."""
+    ends = []
+    for verify, restored, observed in (("3", 12, "6 of 6 recomputed losses equal"), ("100", 18, "None")):
+        logdir = tmp_path / verify
+        stopped = training(logdir, 30, "SIGTERM", 17)
+        assert stopped.returncode == -signal.SIGTERM, stopped.stderr
+        resumed = training(logdir, 30, TRIAL_VERIFY=verify, TRIAL_OBSERVE="1")
+        assert resumed.returncode == 0, resumed.stderr
+        *_, said, end = resumed.stdout.splitlines()
+        assert said == f"observed {observed}" and run_of(logdir).sessions[-1].restored_step == restored
+        no_usable = "Options.verify_resume: no usable checkpoint is 100 steps before step 18, the last one reached"
+        assert (no_usable in resumed.stderr) is (verify == "100")
+        ends.append(end)
+    assert ends[0] == ends[1]
+    again = training(tmp_path / "3", 31, TRIAL_VERIFY="3", TRIAL_OBSERVE="1")
     assert again.stdout.splitlines()[-2] == "observed None"
 
 

@@ -21,41 +21,12 @@ from supervisor_core import LogdirInUseError, NoUsableCheckpointError, Options, 
 from supervisor_core.base.clock import SystemClock
 from supervisor_core.checkpoint.sealed_store import SealedStore
 from supervisor_core.engine.deadline import NEVER, Deadline
-from supervisor_core.run.model.run import Run as RunModel
-from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.training import state as states
 from supervisor_core.training.run import Run
 from supervisor_core.training.save_point import SavePolicy
 from supervisor_core.training.state import NO_DATA_POSITION, TrainingState
 from supervisor_core.training.tree import NumpyArrays
-
-PROGRAM = Path(__file__).with_name("program.py")
-
-
-class Part:
-    """An object with a state."""
-
-    def __init__(self, value: Any = 0) -> None:
-        self.value = value
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"value": self.value}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.value = state["value"]
-
-
-def training(logdir: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run the program to its end."""
-    command = [sys.executable, str(PROGRAM), str(logdir), *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
-
-
-def run_of(logdir: Path) -> RunModel:
-    """The run as every reader sees it."""
-    (item,) = LogdirWatch(str(logdir)).refresh().runs.values()
-    return item.run
+from tests.training.parts import Part, run_of, training
 
 
 @pytest.fixture(scope="module")

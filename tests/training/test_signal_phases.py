@@ -14,8 +14,8 @@ import pytest
 
 from supervisor_core import Options, Run, supervise
 from supervisor_core.engine.ending import StopSignals
-from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.training import saver as savers
+from tests.training.parts import run_of
 
 PAUSE = threading.Event()  # never set
 
@@ -86,9 +86,9 @@ def test_sigterm(tmp_path: Path, before_writes: Any, phase: str, steps: int) -> 
                 has_come.set()
     assert (run.global_step, weights.steps) == (steps, steps)
     assert run.newest_checkpoint == str(tmp_path / "checkpoints" / f"ckpt-{steps}")
-    (item,) = LogdirWatch(str(tmp_path)).refresh().runs.values()
-    assert (item.run.sessions[-1].outcome, item.run.sessions[-1].last_step) == ("signal", steps)
-    assert all(save.ok for save in item.run.checkpoints)
+    run_model = run_of(tmp_path)
+    assert (run_model.sessions[-1].outcome, run_model.sessions[-1].last_step) == ("signal", steps)
+    assert all(save.ok for save in run_model.checkpoints)
 
 
 @pytest.mark.parametrize("inner", [False, True])
@@ -226,8 +226,8 @@ def test_an_interrupt_comes_not_into_the_last_save(
                 PAUSE.wait(0.01)
     assert not interrupted
     assert [frame.name for frame in left.traceback][1:] == ["__exit__"]
-    (item,) = LogdirWatch(str(tmp_path)).refresh().runs.values()
-    assert (item.run.sessions[0].outcome, item.run.checkpoints[-1].step) == ("signal", 1)
+    run_model = run_of(tmp_path)
+    assert (run_model.sessions[0].outcome, run_model.checkpoints[-1].step) == ("signal", 1)
 
 
 def test_a_ctrl_c_that_is_lost_before_the_loop_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,8 +243,8 @@ def test_a_ctrl_c_that_is_lost_before_the_loop_stops_it(tmp_path: Path, monkeypa
     monkeypatch.setattr(savers.Saver, "start", started)
     with supervise(tmp_path, state={"weights": Weights()}, save_secs=None) as run:
         assert list(run.steps(3)) == []
-    (item,) = LogdirWatch(str(tmp_path)).refresh().runs.values()
-    assert item.run.sessions[-1].outcome == "signal"
+    run_model = run_of(tmp_path)
+    assert run_model.sessions[-1].outcome == "signal"
 
 
 def test_only_the_loop_is_asked_whether_it_looks(tmp_path: Path) -> None:
