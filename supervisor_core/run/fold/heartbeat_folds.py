@@ -10,45 +10,78 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Generic, TypeVar
 
-from supervisor_core.events.record_fields import values_of
-from supervisor_core.events.telemetry import ThreadState, ThreadStatus, WorkerState, WorkerStatus
+from supervisor_core.events.record_fields import replaced, values_of
+from supervisor_core.events.telemetry import ThreadStatus, WorkerStatus
 from supervisor_core.run.fold.bounds import with_newest
 from supervisor_core.run.model.run import ThreadHistory, ThreadSpan, ThreadTick, WorkerHistory, WorkerSpan
 
 _DIGITS = re.compile(r"([0-9]+)")
 
 
+_Span = TypeVar("_Span", ThreadSpan, WorkerSpan)
+
+
+class _Spans(Generic[_Span]):
+    """Spans in order, of which the last is not over.
+
+    Args:
+        kept: how many of the newest that are over are kept; None: all.
+    """
+
+    __slots__ = ("_kept", "items")
+
+    def __init__(self, kept: int | None) -> None:
+        self._kept = kept
+        self.items: list[_Span] = []
+
+    @property
+    def until(self) -> float:
+        return self.items[-1].until if self.items else 0.0
+
+    def add(self, span: _Span, *, is_same: bool) -> None:
+        """Add a span, or let it continue the last one."""
+        last = self.items[-1] if self.items else None
+        if last is None:
+            self.items.append(span)
+        elif is_same:
+            self.items[-1] = replaced(span, since=last.since, until=max(last.until, span.until))
+        else:
+            self.items[-1] = replaced(last, until=max(span.since, last.since))
+            self.items.append(replaced(span, since=max(span.since, last.until), until=max(span.until, last.until)))
+            if self._kept is not None:
+                del self.items[: -self._kept - 1]
+
+    def ended(self, until: float) -> tuple[_Span, ...]:
+        """Return the spans up to a time."""
+        return tuple([*self.items[:-1], replaced(self.items[-1], until=max(until, self.until))])
+
+
 class ThreadFold:
-    """Collects the heartbeats' reports of one thread; finished spans and ticks are only appended to.
+    """Collects the heartbeats' reports of one thread.
 
     Args:
         name: the thread's.
         kept_ticks: see `RunFold`.
     """
 
-    __slots__ = ("_error", "_kept", "_last", "_overdue", "_since", "_spans", "_state", "_ticks", "_until", "name")
+    __slots__ = ("_kept", "_last", "_spans", "_ticks", "name")
 
     def __init__(self, name: str, kept_ticks: int | None = None) -> None:
         self.name = name
         self._kept = kept_ticks
-        self._spans: Sequence[ThreadSpan] = ()
+        self._spans: _Spans[ThreadSpan] = _Spans(kept_ticks)
         self._ticks: Sequence[ThreadTick] = ()
         self._last: ThreadStatus | None = None
-        self._state: ThreadState | None = None
-        self._since = self._until = self._overdue = 0.0
-        self._error: str | None = None
 
     def beat(self, at: float, now: ThreadStatus) -> None:
         """Add what the heartbeat of wall time ``at`` says."""
-        at = max(at, self._until)
-        if now.state != self._state:
-            self._enter(now.state, at)
-        self._until = at
+        at = max(at, self._spans.until)
         before, self._last = self._last, now
-        self._overdue = max(self._overdue, now.overdue_secs)
-        if now.state == "failed" or now.failures > (0 if before is None else before.failures):
-            self._error = now.last_error
+        has_failed = now.state == "failed" or now.failures > (0 if before is None else before.failures)
+        error = now.last_error if has_failed else None
+        self._add(ThreadSpan(state=now.state, since=at, until=at, overdue_secs=now.overdue_secs, error=error))
         if now.last_tick_at is not None and (before is None or now.last_tick_at != before.last_tick_at):
             # A failure is recorded just before the end of its tick.
             begun_at = now.last_tick_at - (now.last_tick_secs or 0.0) - 1e-3
@@ -56,44 +89,28 @@ class ThreadFold:
             tick = ThreadTick(at=now.last_tick_at, secs=now.last_tick_secs, ok=ok)
             self._ticks = with_newest(self._ticks, (tick,), self._kept)
 
-    def _enter(self, state: ThreadState, at: float) -> None:
-        if self._state is not None:
-            self._spans = with_newest(self._spans, (self._span(at),), self._kept)
-        self._state, self._since, self._overdue, self._error = state, at, 0.0, None
+    def _add(self, span: ThreadSpan) -> None:
+        last = self._spans.items[-1] if self._spans.items else None
+        is_same = last is not None and last.state == span.state
+        if is_same and last is not None:
+            overdue_secs = max(last.overdue_secs, span.overdue_secs)
+            span = replaced(span, overdue_secs=overdue_secs, error=span.error or last.error)
+        self._spans.add(span, is_same=is_same)
 
     def absorb(self, later: ThreadFold) -> None:
         """Append what a later file of the same session holds."""
-        spans = later._spans if later._state is None else [*later._spans, later._span(later._until)]
-        for span in spans:
-            if span.state == self._state:
-                self._overdue = max(self._overdue, span.overdue_secs)
-                self._error = span.error or self._error
-            else:
-                if self._state is not None:
-                    self._spans = with_newest(self._spans, (self._span(max(span.since, self._since)),), self._kept)
-                self._state, self._since = span.state, max(span.since, self._until)
-                self._overdue, self._error = span.overdue_secs, span.error
-            self._until = max(self._until, span.until)
+        for span in later._spans.items:
+            self._add(span)
         known = None if self._last is None else self._last.last_tick_at
         self._ticks = with_newest(self._ticks, [tick for tick in later._ticks if tick.at != known], self._kept)
-        self._last = self._last if later._state is None else later._last
+        self._last = later._last or self._last
 
     def history(self, session: str, until: float) -> ThreadHistory | None:
         """Return the thread's history up to a time; None before the first entry."""
         if self._last is None:
             return None
-        return ThreadHistory(
-            **values_of(self._last),
-            session=session,
-            spans=(*self._spans, self._span(max(until, self._until))),
-            seen_ticks=tuple(self._ticks),
-        )
-
-    def _span(self, until: float) -> ThreadSpan:
-        assert self._state is not None
-        return ThreadSpan(
-            state=self._state, since=self._since, until=until, overdue_secs=self._overdue, error=self._error
-        )
+        spans = self._spans.ended(until)
+        return ThreadHistory(**values_of(self._last), session=session, spans=spans, seen_ticks=tuple(self._ticks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,42 +123,46 @@ class WorkerReport:
 
 
 class WorkerFold:
-    """Collects the heartbeats' reports of one session on one worker; finished spans are only appended to.
+    """Collects the heartbeats' reports of one session on one worker.
 
     Args:
         name: the worker's.
         kept_spans: how many of its newest spans are kept; None: all.
     """
 
-    __slots__ = ("_error", "_kept", "_last", "_since", "_spans", "_started_at", "_starts", "_state", "_until", "name")
+    __slots__ = ("_last", "_spans", "_starts", "name")
 
     def __init__(self, name: str, kept_spans: int | None = None) -> None:
         self.name = name
-        self._kept = kept_spans
-        self._spans: Sequence[WorkerSpan] = ()
+        self._spans: _Spans[WorkerSpan] = _Spans(kept_spans)
         self._starts: set[float] = set()
         self._last: WorkerStatus | None = None
-        self._state: WorkerState | None = None
-        self._since = self._until = 0.0
-        self._started_at: float | None = None
-        self._error: str | None = None
 
     def beat(self, at: float, now: WorkerStatus) -> None:
         """Add what the heartbeat of wall time ``at`` says."""
-        at = max(at, self._until)
-        self._enter(now.state, now.started_at, at)
-        self._until = at
+        at = max(at, self._spans.until)
+        self._add(WorkerSpan(state=now.state, since=at, until=at, started_at=now.started_at, error=now.error))
         self._last = now
-        self._error = now.error or self._error
+
+    def _add(self, span: WorkerSpan) -> None:
+        """Begin another span, unless state and process are unchanged."""
+        last, is_same = self._spans.items[-1] if self._spans.items else None, False
+        if span.started_at is not None:
+            self._starts.add(span.started_at)
+        if last is not None:
+            is_same = last.state == span.state and (
+                None in (span.started_at, last.started_at) or span.started_at == last.started_at
+            )
+            started_at = last.started_at if span.started_at is None else span.started_at
+            span = replaced(span, started_at=started_at, error=span.error or (last.error if is_same else None))
+        self._spans.add(span, is_same=is_same)
 
     def absorb(self, later: WorkerFold) -> None:
         """Append what a later file of the same session holds."""
-        for span in later._spans if later._state is None else [*later._spans, later._span(later._until)]:
-            self._enter(span.state, span.started_at, max(span.since, self._until))
-            self._until = max(self._until, span.until)
-            self._error = span.error or self._error
+        for span in later._spans.items:
+            self._add(span)
         self._starts |= later._starts
-        self._last = self._last if later._state is None else later._last
+        self._last = later._last or self._last
 
     def report(self, session: str, reported_at: float | None, until: float) -> WorkerReport | None:
         """Return the worker as the session saw it; None before the first entry.
@@ -153,31 +174,11 @@ class WorkerFold:
         """
         if self._last is None:
             return None
-        is_in_last = reported_at is None or self._until >= reported_at
-        history = WorkerHistory(
-            **values_of(self._last),
-            spans=(*self._spans, self._span(max(until, self._until) if is_in_last else self._until)),
-            starts=max(1, len(self._starts)),
-            session=session,
-        )
+        is_in_last = reported_at is None or self._spans.until >= reported_at
+        spans = self._spans.ended(until if is_in_last else 0.0)
+        starts = max(1, len(self._starts))
+        history = WorkerHistory(**values_of(self._last), spans=spans, starts=starts, session=session)
         return WorkerReport(history, frozenset(self._starts))
-
-    def _enter(self, state: WorkerState, started_at: float | None, at: float) -> None:
-        """Begin another span, unless state and process are unchanged."""
-        is_same = started_at is None or self._started_at is None or started_at == self._started_at
-        if state != self._state or not is_same:
-            if self._state is not None:
-                self._spans = with_newest(self._spans, (self._span(at),), self._kept)
-            self._state, self._since, self._error = state, at, None
-        if started_at is not None:
-            self._started_at = started_at
-            self._starts.add(started_at)
-
-    def _span(self, until: float) -> WorkerSpan:
-        assert self._state is not None
-        return WorkerSpan(
-            state=self._state, since=self._since, until=until, started_at=self._started_at, error=self._error
-        )
 
 
 def merged_history(reports: Sequence[WorkerReport], kept_spans: int | None) -> WorkerHistory:
