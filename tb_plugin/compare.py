@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from supervisor_core.run.fold.scalar_summary import ScalarSummary, scalar_summary
+from supervisor_core.run.fold.points import ScalarSummary, scalar_summary
 from supervisor_core.run.judge.comparison import Compared, compared, differing
 from supervisor_core.run.judge.run_json import as_json, plain
 from tb_plugin.run_data import RunView

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from supervisor_core.run.fold.heartbeat_folds import natural_order
+from supervisor_core.run.fold.session_fold import natural_order
 from supervisor_core.run.judge.history import ENDS, LANE_KINDS, TROUBLE, history, lane_items
 from supervisor_core.run.judge.run_json import plain
 from supervisor_core.run.judge.together import Happened, Sentence, Stay, sentences_of, stays_of

@@ -13,9 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core.events.columns import Columns
-from supervisor_core.run.fold.running_time import RunningTime
-from supervisor_core.run.fold.segments import Segments
-from supervisor_core.run.fold.thinning import thin
+from supervisor_core.run.fold.points import RunningTime, Segments, thin
 from tb_plugin.run_data import RunView
 
 PLAIN_POINTS_PER_PIXEL = 4

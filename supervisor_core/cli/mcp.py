@@ -32,9 +32,7 @@ from supervisor_core.cli.overview import counts, reason, worst_first
 from supervisor_core.cli.stacks import stacks_object
 from supervisor_core.cli.text import advice_text, by_its_clock, nonfinite_lines
 from supervisor_core.events.columns import ColumnStore, read_columns
-from supervisor_core.run.fold.scalar_summary import scalar_summary
-from supervisor_core.run.fold.segments import Segments
-from supervisor_core.run.fold.thinning import sampled
+from supervisor_core.run.fold.points import Segments, sampled, scalar_summary
 from supervisor_core.run.judge.comparison import compared, differing
 from supervisor_core.run.judge.finding import KINDS, SEVERITIES, Finding
 from supervisor_core.run.judge.run_json import as_json, plain

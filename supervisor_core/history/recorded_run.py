@@ -18,7 +18,7 @@ from supervisor_core.history.formats import Coded, arrow_array, arrow_schema, py
 from supervisor_core.history.notebook import run_html, runs_html
 from supervisor_core.history.rows import SCALARS, Table
 from supervisor_core.history.scalars import ScalarColumns
-from supervisor_core.run.fold.scalar_summary import ScalarSummary, scalar_summary
+from supervisor_core.run.fold.points import ScalarSummary, scalar_summary
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.judge.run_json import plain

@@ -18,8 +18,7 @@ from supervisor_core.events.chunk import Chunk, Points
 from supervisor_core.events.columns import Columns
 from supervisor_core.events.index import LogdirIndex, RunIndex
 from supervisor_core.history.formats import Coded, ColumnData
-from supervisor_core.run.fold.running_time import RunningTime
-from supervisor_core.run.fold.segments import Segments
+from supervisor_core.run.fold.points import RunningTime, Segments
 from supervisor_core.run.judge.run_json import plain
 from supervisor_core.run.model.run import Run
 from supervisor_core.run.model.snapshot import WatchedRun

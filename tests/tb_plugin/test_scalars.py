@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor_core.events.chunk import Chunk
-from supervisor_core.run.fold.thinning import thin
+from supervisor_core.run.fold.points import thin
 from tb_plugin.scalars import smooth
 from tests.tb_plugin.conftest import (
     LOGDIR,

@@ -23,7 +23,7 @@ from supervisor_core.events.telemetry import DeathRecord, OpenStall
 from supervisor_core.run.fold.goodput import phase_since, spent
 from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.fold.session_facts import LATE_SECS, SessionFacts, most_steps_per_sec
-from supervisor_core.run.fold.session_parts import with_stall
+from supervisor_core.run.fold.session_fold import with_stall
 from supervisor_core.run.model.program_launch import SLACK_SECS, ProgramLaunch, final_launch
 from supervisor_core.run.model.run import LIVE, STATE_OF_OUTCOME, Outcome, Run, RunState, Session, Stall
 

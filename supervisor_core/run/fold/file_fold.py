@@ -25,8 +25,7 @@ from supervisor_core.run.fold.bounds import (
 )
 from supervisor_core.run.fold.other_writers import Cadence, Launches
 from supervisor_core.run.fold.restarter_launches import LaunchFold
-from supervisor_core.run.fold.session_fold import SessionFold
-from supervisor_core.run.fold.session_parts import NOTHING, chars_of_stacks
+from supervisor_core.run.fold.session_fold import NOTHING, SessionFold, chars_of_stacks
 from supervisor_core.run.model.rate_history import RateHistory
 from supervisor_core.run.model.run import TotalsOfFiles
 from supervisor_core.run.model.tag_values import NonFinite, TagValues

@@ -10,7 +10,7 @@ from supervisor_core.events.chunk import TelemetryMark
 from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import LaunchRecord, StallRecord
 from supervisor_core.run.fold.bounds import Allowance, Newest
-from supervisor_core.run.fold.session_parts import StallFold
+from supervisor_core.run.fold.session_fold import StallFold
 from supervisor_core.run.model.program_launch import FAILED, SLACK_SECS, ProgramLaunch, launch_error
 from supervisor_core.run.model.run import Restart, Session, Stall
 

@@ -27,8 +27,14 @@ from supervisor_core.run.fold.inferred_sessions import inferred_facts
 from supervisor_core.run.fold.notices import notices_of
 from supervisor_core.run.fold.restarter_launches import joined, merged, with_process
 from supervisor_core.run.fold.session_facts import SessionFacts, telemetry_facts
-from supervisor_core.run.fold.session_fold import merged_session, with_last_beat, with_liveness
-from supervisor_core.run.fold.session_parts import NOTHING, clocks_differ, with_stall
+from supervisor_core.run.fold.session_fold import (
+    NOTHING,
+    clocks_differ,
+    merged_session,
+    with_last_beat,
+    with_liveness,
+    with_stall,
+)
 from supervisor_core.run.fold.timeline import Timeline, timeline_of
 from supervisor_core.run.model.checkpoints import Checkpoint, CheckpointFiles, Present, last_good
 from supervisor_core.run.model.liveness_record import LivenessRecord

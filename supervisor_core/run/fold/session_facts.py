@@ -11,9 +11,7 @@ from supervisor_core.events.chunk_builder import host_of
 from supervisor_core.events.record_fields import replaced, values_of
 from supervisor_core.events.telemetry import HeartbeatRecord, NoticeRecord, SessionRecord
 from supervisor_core.run.fold.file_fold import Reached
-from supervisor_core.run.fold.heartbeat_folds import WorkerReport
-from supervisor_core.run.fold.session_fold import SessionFold, is_hanging
-from supervisor_core.run.fold.session_parts import CLOCK_SET_SECS, clocks_differ
+from supervisor_core.run.fold.session_fold import CLOCK_SET_SECS, SessionFold, WorkerReport, clocks_differ, is_hanging
 from supervisor_core.run.fold.step_time_curve import StepTimeCurve
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.run import (

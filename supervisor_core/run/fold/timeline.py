@@ -10,9 +10,8 @@ from itertools import zip_longest
 from supervisor_core.events.record_fields import replaced
 from supervisor_core.run.fold.end import RECORDED, end_by_launch, end_by_next, ended, outcome_before
 from supervisor_core.run.fold.goodput import COMPLETED, GoodputWalk
-from supervisor_core.run.fold.heartbeat_folds import WorkerReport, merged_history, natural_order
 from supervisor_core.run.fold.session_facts import SessionFacts
-from supervisor_core.run.fold.session_parts import CLOCK_SET_SECS
+from supervisor_core.run.fold.session_fold import CLOCK_SET_SECS, WorkerReport, merged_history, natural_order
 from supervisor_core.run.model.checkpoints import Checkpoint, passed_over
 from supervisor_core.run.model.program_launch import ProgramLaunch
 from supervisor_core.run.model.run import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from supervisor_core.run.fold.running_time import RunningTime
+from supervisor_core.run.fold.points import RunningTime
 from tests.cases import each
 from tests.tb_plugin.conftest import a_session
 

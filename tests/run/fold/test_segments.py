@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from supervisor_core.events.columns import Columns
-from supervisor_core.run.fold.segments import UNKNOWN, Segments, abandoned_after_steps
+from supervisor_core.run.fold.points import UNKNOWN, Segments, abandoned_after_steps
 from supervisor_core.run.model.run import Recovery, Restart, Run
 from tests.tb_plugin.conftest import a_run, a_session
 

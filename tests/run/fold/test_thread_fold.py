@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from supervisor_core.events.telemetry import ThreadState, ThreadStatus
-from supervisor_core.run.fold.heartbeat_folds import ThreadFold
+from supervisor_core.run.fold.session_fold import ThreadFold
 from supervisor_core.run.model.run import ThreadHistory, ThreadSpan, ThreadTick
 from tests.cases import each
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from supervisor_core.events.telemetry import WorkerStatus
-from supervisor_core.run.fold.heartbeat_folds import WorkerFold, natural_order
 from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.fold.session_fold import WorkerFold, natural_order
 from supervisor_core.run.model.run import Run, WorkerHistory, WorkerSpan
 from tests.cases import each
 
