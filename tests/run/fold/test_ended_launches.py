@@ -241,14 +241,6 @@ def test_a_session_after_the_decision_counts_for_itself(trainer: Any, launches: 
     assert run_of(session, launches((T0, 50.0, end))).state == "failed"
 
 
-def test_the_error_of_the_session_itself_says_most(trainer: Any, launches: Any, run_of: RunOf) -> None:
-    """It has the text of the exception, which the restarter has only the type of."""
-    session = trainer("a", T0 + 2.0).spend(3).ready().train(20).stop("error", error="ValueError: NaN")
-    end = {"cause": "error", "session": "a", "error": "ValueError at train.py:8"}
-    assert run_of(session, launches((T0, 60.0, end))).failure == "ValueError: NaN"
-    assert run_of(session).failure == "ValueError: NaN"
-
-
 def test_a_program_without_telemetry_fails_once(events_file: Any, launches: Any, run_of: RunOf) -> None:
     """Its inferred session ends with its launch: one failure, one finding, by the launch's cause; also of the launch
     before, whose session nobody has seen end."""

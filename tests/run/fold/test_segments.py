@@ -9,6 +9,7 @@ import numpy as np
 from supervisor_core.events.columns import Columns
 from supervisor_core.run.fold.points import UNKNOWN, Segments, abandoned_after_steps
 from supervisor_core.run.model.run import Recovery, Restart, Run
+from tests.cases import each
 from tests.tb_plugin.conftest import a_run, a_session
 
 
@@ -33,11 +34,6 @@ def restarted(*sessions: tuple[str, int | None, int | None]) -> Run:
     )
 
 
-def test_what_a_restart_went_back_over_is_abandoned() -> None:
-    """A session's points above the step that the next went on from were done again."""
-    assert abandoned_after_steps(restarted(("one", 0, 130), ("two", 100, 200))) == {"one": 100}
-
-
 def test_an_inferred_restart_went_back_to_before_its_first_point() -> None:
     """Of an inferred session only the first written step is known: that one was recomputed, too."""
     run = restarted(("one", 0, 130), ("two", 101, 200))
@@ -48,25 +44,22 @@ def test_an_inferred_restart_went_back_to_before_its_first_point() -> None:
     assert abandoned_after_steps(dataclasses.replace(run, sessions=inferred)) == {"one": -1}
 
 
-def test_a_restart_without_rewind_abandons_nothing() -> None:
-    """A session that ended with a checkpoint keeps all of its points."""
-    assert abandoned_after_steps(restarted(("one", 0, 130), ("two", 130, 200))) == {}
-
-
-def test_a_later_restart_can_undo_earlier_sessions() -> None:
-    """A restart from before its predecessor's own start undoes what an earlier session had kept."""
-    run = restarted(("one", 0, 130), ("two", 100, 110), ("three", 50, 60), ("four", 60, 300))
-    assert abandoned_after_steps(run) == {"one": 50, "two": 50}
-
-
-def test_what_is_not_known_abandons_nothing() -> None:
-    """Where the step that a session went on from is unknown, nothing is called abandoned."""
-    assert abandoned_after_steps(restarted(("one", 0, 130), ("two", None, 200))) == {}
-
-
-def test_a_session_of_unknown_end_may_have_been_undone() -> None:
-    """Without a session's last step, its points show which of its steps were recomputed."""
-    assert abandoned_after_steps(restarted(("one", 0, None), ("two", 100, 200))) == {"one": 100}
+@each(
+    "sessions, abandoned",
+    [
+        ((("one", 0, 130), ("two", 100, 200)), {"one": 100}),
+        ((("one", 0, 130), ("two", 130, 200)), {}),  # it ended with a checkpoint
+        ((("one", 0, 130), ("two", None, 200)), {}),  # unknown
+        ((("one", 0, None), ("two", 100, 200)), {"one": 100}),  # its points show which steps were recomputed
+        # A restart from before its predecessor's own start undoes what an earlier session had kept.
+        ((("one", 0, 130), ("two", 100, 110), ("three", 50, 60), ("four", 60, 300)), {"one": 50, "two": 50}),
+    ],
+)
+def test_what_a_restart_went_back_over_is_abandoned(
+    sessions: tuple[tuple[str, int | None, int | None], ...], abandoned: dict[str, int]
+) -> None:
+    """A session's points above the step that a later one went on from were done again."""
+    assert abandoned_after_steps(restarted(*sessions)) == abandoned
 
 
 def owners(run: Run, path: str, walls: list[float]) -> dict[int, list[float]]:

@@ -64,17 +64,6 @@ def test_commands_with_a_cache(logs: Path, tmp_path: Path, whole: str | None, ti
         looking.close()
 
 
-def test_the_tab_with_a_cache(logs: Path, tmp_path: Path) -> None:
-    """The tab shows whole histories, too, though it keeps the newest ticks only."""
-    for cache in (None, str(tmp_path / "cache"), str(tmp_path / "cache")):
-        backend = start_backend([Logdir(str(logs))], refresh_secs=60.0, include="", max_bytes=1 << 20, cache=cache)
-        try:
-            view = backend._index.view(60.0)
-            assert [len(thread.seen_ticks) for thread in backend.whole(view.runs["a"]).threads] == [5]
-        finally:
-            backend.close()
-
-
 def test_all_saves(saves: Path, clock) -> None:
     """Who forgets saves shows all of the run that is looked at, those that it kept as it knows them."""
     short = LogdirWatch(str(saves), kept_ticks=1, all_saves=False, clock=clock).refresh().runs["a"]
