@@ -16,10 +16,10 @@ PROGRAM = """
 import resource, sys, threading
 import tensorflow as tf
 from supervisor_core import Options, Supervisor
-from supervisor_core.engine import stalls
+from supervisor_core.engine import hangs
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-stalls.SECOND_LOOK_SECS = 0.0
+hangs.SECOND_LOOK_SECS = 0.0
 logdir, action = sys.argv[1:]
 options = Options(hang_action=action, hang_timeout_secs={"evaluating": 1.0}, heartbeat_secs=1.0)
 with tf.Graph().as_default():
