@@ -11,9 +11,9 @@ import torch
 
 from supervisor_core.base.options import Options
 from supervisor_core.engine.timeouts import stop_timeout
-from supervisor_core.torch.accelerated import refuse_prepared, scaler_of, unprepared
+from supervisor_core.torch.accelerated import position_of, refuse_prepared, scaler_of, unprepared
 from supervisor_core.torch.loop import SupervisedLoop
-from supervisor_core.torch.position import ONCE, LoaderPosition, RangePosition, batch_size_of, counts_steps
+from supervisor_core.torch.position import ONCE, LoaderPosition, RangePosition, counts_steps
 from supervisor_core.torch.ranks import TorchRanks, present_ranks
 from supervisor_core.torch.shards import ShardFiles, Shards, is_sharded, refuse_split, shards_of, write_shards
 from supervisor_core.torch.tensors import (
@@ -58,8 +58,8 @@ def supervised(
     It resumes from the newest whole checkpoint in the middle of an epoch, saves in the background, and ends between two
     steps at SIGTERM. A step is a call of ``optimizer.step()``; batches whose gradients are only accumulated are none,
     and nothing is saved after them. Where the program draws its batches itself, ``range(max_steps)`` takes the loader's
-    place: the loop yields the number of each step, and a resume goes on with the next one. An optimizer and
-    a scheduler that accelerate has prepared are given as they are.
+    place: the loop yields the number of each step, and a resume goes on with the next one. What accelerate has prepared
+    is given as it is.
 
     Args:
         loader: a ``DataLoader``, torchdata's ``StatefulDataLoader``, or any iterable with the same batches each epoch;
@@ -88,9 +88,9 @@ def supervised(
 
     Raises:
         ValueError: if an interval, ``epochs`` or ``steps`` is not positive, ``steps`` are given with a range, the
-            logdir is not local, the loader is an iterator and there are several epochs, accelerate has
-            prepared the loader, or the optimizer is DeepSpeed's or Megatron-LM's; in the loop, if an epoch has no
-            batch, or nothing is left to do and a loop of this process came to that end before.
+            logdir is not local, the loader is an iterator and there are several epochs, or accelerate's loader leaves
+            out batches or its optimizer is DeepSpeed's or Megatron-LM's; in the loop, if an epoch has no batch, or
+            nothing is left to do and a loop of this process came to that end before.
         TypeError: if an object has no ``state_dict``, or there is no model.
         RanksError: if the optimizer is a ``ZeroRedundancyOptimizer``.
 
@@ -123,7 +123,7 @@ def supervised(
     if clash:
         raise ValueError(f"state has {', '.join(sorted(clash))}, which supervised() saves already; use other names.")
     options = options or Options()
-    outlive_signals(loader, stop_timeout(options))
+    outlive_signals(unprepared(loader), stop_timeout(options))
     ranks = present_ranks()
     count = 1 if ranks is None else ranks.size
     position, limits = _position(loader, limits, replay=replay, ranks=count)
@@ -166,10 +166,7 @@ def _position(
         ValueError: for a range with a number of steps besides.
     """
     if not counts_steps(loader, limits.get("epochs", 1)):
-        if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
-            raise TypeError(f"The loader is a {type(loader).__name__}; expected a DataLoader, or any other iterable.")
-        size = batch_size_of(loader)
-        return LoaderPosition(loader, random_sources, replay=replay, ranks=ranks, batch_size=size), limits
+        return position_of(loader, random_sources, replay=replay, ranks=ranks), limits
     if "steps" in limits:
         raise ValueError(
             f"steps is {limits['steps']}, and the loader is a range, whose numbers are the steps: write the range up "

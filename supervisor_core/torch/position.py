@@ -140,7 +140,10 @@ class LoaderPosition(Part):
         loader: Any = self._loader
         if self._replay or type(loader) is not DataLoader or isinstance(loader.dataset, IterableDataset):
             return False
-        return all(type(item) in (*_SAMPLERS, list, tuple, range) for item in all_samplers(self._loader))
+        return all(
+            type(item) in (*_SAMPLERS, list, tuple, range) or type(item).__module__ == "accelerate.data_loader"
+            for item in all_samplers(self._loader)
+        )
 
     def probe(self) -> Any:
         """See `Part.probe`. torchdata's loaders are not asked: they begin an iteration to return their state."""
@@ -311,7 +314,7 @@ def batches_of(loader: Any) -> int:
 
 def samples_of(loader: Any) -> int | None:
     """Return the number of samples in a loader's dataset; None where it is not known."""
-    with suppress(Exception):
+    with suppress(Exception):  # accelerate's shard of a stream has a __len__ that fails
         return len(loader.dataset)
     return None
 

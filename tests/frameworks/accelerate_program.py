@@ -10,29 +10,58 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, DataLoaderConfiguration
 from accelerate.state import AcceleratorState
 from accelerate.utils import set_seed
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from supervisor_core.torch import supervised
 
 SAMPLES, BATCH, EPOCHS, LENGTH = 45, 4, 2, 6
 
 
+def sample(index: int, *, draws: bool) -> tuple[int, Any, int]:
+    """Return tokens and a label; with ``draws``, some tokens are masked at random."""
+    tokens = (torch.arange(LENGTH) * 7 + index) % 32
+    if draws:
+        tokens = torch.where(torch.rand(LENGTH) < 0.3 + 0.1 * random.random(), 0, tokens)
+    return index, tokens, index % 2
+
+
 class Samples(Dataset[Any]):
-    """Numbered samples, of which some tokens are masked at random."""
+    """Numbered samples.
+
+    Args:
+        draws: see `sample`.
+    """
+
+    def __init__(self, *, draws: bool = False) -> None:
+        self.draws = draws
 
     def __len__(self) -> int:
         return SAMPLES
 
     def __getitem__(self, index: int) -> tuple[int, Any, int]:
-        tokens = (torch.arange(LENGTH) * 7 + index) % 32
-        return index, torch.where(torch.rand(LENGTH) < 0.3 + 0.1 * random.random(), 0, tokens), index % 2
+        return sample(index, draws=self.draws)
+
+
+class Stream(IterableDataset[Any]):
+    """The same samples, one after the other.
+
+    Args:
+        draws: see `sample`.
+    """
+
+    def __init__(self, *, draws: bool = False) -> None:
+        self.draws = draws
+
+    def __iter__(self) -> Iterator[Any]:
+        return (sample(index, draws=self.draws) for index in range(SAMPLES))
 
 
 class Classifier(torch.nn.Module):
@@ -49,31 +78,36 @@ class Classifier(torch.nn.Module):
         return self.head(self.dropout(self.embedding(tokens)).mean(1))
 
 
-def train(directory: str, plan: dict[str, Any] | None = None) -> None:
+def train(directory: str, plan: dict[str, Any] | None = None, **options: Any) -> None:
     """Train; say each batch's samples and the bits of its loss into ``directory/rank-R``."""
     plan = plan or {}
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    accumulation = plan.get("accumulation", 1)
     AcceleratorState._reset_state(reset_partial_state=True)  # of the process that this one was forked from
     accelerator = Accelerator(
         cpu=True,
         mixed_precision=plan.get("precision", "no"),
-        gradient_accumulation_steps=plan.get("accumulation", 1),
+        gradient_accumulation_steps=accumulation,
+        dataloader_config=DataLoaderConfiguration(**plan.get("loader", {})),
     )
     rank = accelerator.process_index
     said = open(Path(directory) / f"rank-{rank}", "a", buffering=1)  # noqa: SIM115
     torch.set_num_threads(1)
-    set_seed(42)
+    set_seed(42 + rank * plan.get("own_seeds", False))
     model: Any = Classifier()
     optimizer: Any = torch.optim.AdamW(model.parameters(), lr=0.01)
-    samples, several = Samples(), accelerator.num_processes > 1
-    sampler: Any = DistributedSampler(samples) if several else None
-    loader: Any = DataLoader(samples, BATCH, shuffle=not several, sampler=sampler)
+    draws, workers = plan.get("draws", False), plan.get("workers", 0)
+    batch = BATCH * (accelerator.num_processes if plan.get("loader", {}).get("split_batches") else 1)
+    if plan.get("stream"):
+        loader: Any = DataLoader(Stream(draws=draws), batch, num_workers=workers)
+    else:
+        loader = DataLoader(Samples(draws=draws), batch, shuffle=True, num_workers=workers)
     scheduler: Any = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=40)
-    model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
+    model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
     loop = supervised(
         loader, Path(directory) / "run", epochs=EPOCHS, model=model, optimizer=optimizer, scheduler=scheduler,
-        save_secs=None, save_steps=plan.get("save_steps", 3),
+        **{"save_secs": None, "save_steps": plan.get("save_steps", 3), "replay": plan.get("replay", False), **options},
     )  # fmt: skip
     with loop:
         is_first = True

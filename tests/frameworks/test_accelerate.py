@@ -17,7 +17,9 @@ pytest.importorskip("accelerate", reason="accelerate is not installed: make test
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch._dynamo")  # which the first optimizer imports: once here, not in each process
 
+from accelerate import skip_first_batches  # noqa: E402
 from accelerate.commands.launch import launch_command, launch_command_parser  # noqa: E402
+from accelerate.data_loader import DataLoaderShard  # noqa: E402
 from accelerate.optimizer import AcceleratedOptimizer  # noqa: E402
 from accelerate.state import AcceleratorState, PartialState  # noqa: E402
 
@@ -56,8 +58,15 @@ def run(program: ModuleType, directory: Path, plan: dict[str, Any], ranks: int) 
 
 
 PLANS: dict[str, tuple[int, dict[str, Any]]] = {
-    "one process": (1, {"accumulation": 2, "precision": "bf16"}),
-    "two ranks": (2, {"accumulation": 2}),
+    "one process": (1, {}),
+    "draws": (1, {"draws": True}),
+    "stream": (1, {"draws": True, "stream": True}),
+    "accumulation": (1, {"accumulation": 2, "precision": "bf16", "loader": {"use_seedable_sampler": True}}),
+    "stateful": (1, {"loader": {"use_stateful_dataloader": True}}),
+    "two ranks": (2, {"accumulation": 2, "draws": True, "own_seeds": True}),
+    "split": (2, {"loader": {"split_batches": True, "use_seedable_sampler": True}}),
+    "dispatch": (2, {"draws": True, "stream": True}),
+    "a stream for each rank": (2, {"draws": True, "stream": True, "loader": {"dispatch_batches": False}}),
 }
 
 
@@ -121,11 +130,12 @@ def prepared(program: ModuleType, tmp_path: Path) -> Iterator[Any]:
 
 
 def test_what_is_not_supervised(tmp_path: Path, prepared: Any) -> None:
-    """Is an error that says what to do: a loader that fetches ahead, an engine's optimizer."""
+    """Is an error that says what to do: a loader that leaves out batches by itself, an engine's optimizer."""
     model, optimizer, loader, _ = prepared
-    with pytest.raises(ValueError, match=r"Give supervised\(\) your own DataLoader"):
-        supervised(loader, tmp_path, model=model, optimizer=optimizer)
+    for other in (skip_first_batches(loader, 3), DataLoaderShard(loader.dataset, skip_batches=3)):
+        with pytest.raises(ValueError, match=r"Give it the loader that prepare\(\) has returned"):
+            supervised(other, tmp_path, model=model, optimizer=optimizer)
     kind = type("Wrapper", (AcceleratedOptimizer,), {"__module__": "accelerate.utils.deepspeed"})
     with pytest.raises(ValueError, match="The optimizer is DeepSpeed's"):
-        supervised([], tmp_path, model=model, optimizer=kind(optimizer.optimizer))
+        supervised(loader, tmp_path, model=model, optimizer=kind(optimizer.optimizer))
     assert not list(tmp_path.iterdir())
