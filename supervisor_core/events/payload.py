@@ -17,11 +17,9 @@ Of a ``TensorProto`` it reads the ones with a single number, or a single string:
     1      dtype, varint                             8      string_val, bytes
     2      tensor_shape {2 dim {1 size}, 3 unknown}  10     int64_val, varints
     4      tensor_content, little-endian             11     bool_val, varints
-    5      float_val                                 16     uint32_val, varints
-    6      double_val                                17     uint64_val, varints
-    7      int_val, varints: 8 to 32 bits
-
-Halves (half_val, bfloat16) are skipped.
+    5      float_val                                 13     half_val, varints: the bits of a half or bfloat16
+    6      double_val                                16     uint32_val, varints
+    7      int_val, varints: 8 to 32 bits            17     uint64_val, varints
 
 Repeated numbers are packed or not. A tensor without any is filled with zero. (Source: tensor.proto of TensorFlow.)
 """
@@ -212,11 +210,13 @@ def _text(data: Bytes, span: tuple[int, int]) -> str:
     return cut(data, *span).decode("utf-8", "replace")
 
 
-STRING = 7
-_CODES = {1: "<f", 2: "<d", 3: "<i", 4: "<B", 5: "<h", 6: "<b", 9: "<q", 10: "<B", 17: "<H", 22: "<I", 23: "<Q"}
-_CONTENT = {dtype: struct.Struct(code) for dtype, code in _CODES.items()}
-_FIELD = {1: 5, 2: 6, 3: 7, 4: 7, 5: 7, 6: 7, 9: 10, 10: 11, 17: 7, 22: 16, 23: 17}
+STRING, _BFLOAT16, _HALF = 7, 14, 19
+_CODES = {1: "<f", 2: "<d", 3: "<i", 4: "<B", 5: "<h", 6: "<b", 9: "<q", 10: "<B", 17: "<H", 19: "<e"}
+_CODES |= {22: "<I", 23: "<Q"}
+_CONTENT = {dtype: struct.Struct(code) for dtype, code in {**_CODES, _BFLOAT16: "<H"}.items()}
+_FIELD = {1: 5, 2: 6, 3: 7, 4: 7, 5: 7, 6: 7, 9: 10, 10: 11, _BFLOAT16: 13, 17: 7, _HALF: 13, 22: 16, 23: 17}
 """Which field holds the numbers of a dtype."""
+_HALF_BITS, _FLOAT_BITS = struct.Struct("<H"), struct.Struct("<I")
 
 
 class Element(NamedTuple):
@@ -228,7 +228,7 @@ class Element(NamedTuple):
     """Where the string, or the number's own bytes, begin; where a default has no bytes, ``stop``."""
     stop: int
     code: str | None
-    """How ``struct`` would read the number's bytes; None for a varint, a default, a string."""
+    """How ``struct`` would read the number's bytes; None for a read_varint, a half, a bfloat16, a default, a string."""
 
 
 def element(data: Bytes, at: int, end: int) -> Element | None:
@@ -280,7 +280,10 @@ def _from_content(data: Bytes, start: int, stop: int, dtype: int) -> Element | N
     coded = _CONTENT[dtype]
     if stop - start != coded.size:
         return None
-    return Element(float(coded.unpack(cut(data, start, stop))[0]), start, stop, _CODES[dtype])
+    (bits,) = coded.unpack(cut(data, start, stop))
+    if dtype == _BFLOAT16:
+        return Element(_FLOAT.unpack(_FLOAT_BITS.pack(bits << 16))[0], start, stop, None)
+    return Element(float(bits), start, stop, _CODES[dtype])
 
 
 def _from_field(data: Bytes, kind: int, start: int, stop: int, dtype: int) -> Element | None:
@@ -294,4 +297,10 @@ def _from_field(data: Bytes, kind: int, start: int, stop: int, dtype: int) -> El
     if kind not in (VARINT, DELIMITED):
         return None
     number = read_varint(data, start, stop)[0]
-    return Element(float(number if dtype in (22, 23) else signed(number)), start, stop, None)
+    if dtype == _HALF:
+        value = float(struct.unpack("<e", _HALF_BITS.pack(number & 0xFFFF))[0])
+    elif dtype == _BFLOAT16:
+        value = float(_FLOAT.unpack(_FLOAT_BITS.pack((number & 0xFFFF) << 16))[0])
+    else:
+        value = float(number if dtype in (22, 23) else signed(number))
+    return Element(value, start, stop, None)

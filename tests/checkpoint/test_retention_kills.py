@@ -130,6 +130,19 @@ def test_a_kill_while_a_step_is_saved_again(tmp_path: Path, session: Session, sa
     assert on_disk(tmp_path) == files(20, 30, 40)
 
 
+def test_kill_after_kill_leaks_nothing(tmp_path: Path, session: Session) -> None:
+    """Session after session, each killed in the midst of a save: the next one that is not leaves three checkpoints."""
+    step = 0
+    for attempt in range(1, 18):  # each of the moments once
+        session(attempt, step + 1, step + 2, kill_at=3 + 7 * attempt % 17)
+        step += 2
+    assert session(18, step + 1) == 0
+    whole = steps_of(on_disk(tmp_path))
+    assert len(whole) == 3
+    assert whole[-1] == step + 1
+    assert on_disk(tmp_path) == files(*whole)
+
+
 @pytest.fixture
 def interrupted(tmp_path: Path, cut_short: Mapping[frozenset[str], Path]) -> set[str]:
     """This test's logdir, where a kill came between state file and deletion; returns what there is of checkpoints."""

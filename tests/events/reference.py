@@ -165,7 +165,7 @@ def _value(out: Reading, at: int, event: Any, value: Any) -> None:
             if value.tag.startswith("supervisor/") and value.metadata.plugin_data.plugin_name in ("", "supervisor"):
                 _telemetry(out, at, event, value.tag, tensor.string_val[0] if tensor.string_val else b"")
             return
-        if tensor.dtype not in (1, 2, 3, 4, 5, 6, 9, 10, 17, 22, 23):
+        if tensor.dtype not in (1, 2, 3, 4, 5, 6, 9, 10, 14, 17, 19, 22, 23):
             return
         number = float(np.asarray(tensor_util.make_ndarray(tensor)).astype(np.float64).ravel()[0])
     if number is not None:

@@ -45,6 +45,19 @@ def test_a_file_from_its_start_replaces_what_it_gave() -> None:
     assert (store.columns("a").steps.tolist(), len(store)) == ([5], 1)
 
 
+def test_long_columns_have_little_room_to_grow() -> None:
+    """However often they grew: memory is what limits how many runs are compared without reading them again."""
+    store, length = ColumnStore(), 0
+    store.add(chunk("a", a=[1, 2, 3]))
+    assert store.bytes_held == 3 * 24
+    while length < 1_000_000:
+        store.add(chunk("long", a=list(range(length, length + 30_000))))
+        length += 30_000
+    assert length * 24 < store.bytes_held - 3 * 24 <= length * 24 * 1.25
+    store.add(Chunk(path="long", from_start=True))
+    assert store.bytes_held == 3 * 24
+
+
 def test_what_was_handed_out_stays() -> None:
     """Columns do not change while the store grows, and cannot be changed."""
     store = ColumnStore()

@@ -157,6 +157,58 @@ def test_closing_during_an_outage_says_what_is_lost(
     assert (writer.written, writer.dropped) == (2, 5)
 
 
+def test_a_broken_disk_loses_nothing_either(
+    make_writer: Callable[..., EventsWriter], faulty: Any, io_error: OSError, read_logdir: Any
+) -> None:
+    """An I/O error in the middle of a record ends that file with a whole one; the rest is in the next."""
+    writer = make_writer()
+    for step in range(1, 5):
+        writer.scalar("a", 1.0, step)
+    writer.flush()
+    faulty.append_error = io_error
+    for step in range(5, 9):
+        writer.scalar("a", 1.0, step)
+    with pytest.raises(EventsWriteError, match="Input/output error"):
+        writer.flush()
+    faulty.append_error = None
+    writer.close()
+    files = read_logdir(writer.logdir)
+    assert [step for contents in files for step in contents.steps] == list(range(1, 9))
+    assert len(files) == 2
+    assert not any(contents.torn_bytes for contents in files)
+
+
+def test_a_failed_sync_comes_back_to_who_asked_for_it(
+    make_writer: Callable[..., EventsWriter], faulty: Any, io_error: OSError
+) -> None:
+    """sync raises when the disk cannot promise; flush does not care; the next sync is of a sound file."""
+    writer = make_writer()
+    faulty.sync_error = io_error
+    writer.scalar("a", 1.0, 1)
+    writer.flush()
+    with pytest.raises(EventsWriteError, match="may not survive a power cut") as caught:
+        writer.sync()
+    assert (caught.value.lost, caught.value.pending, caught.value.__cause__) == (0, 0, io_error)
+    faulty.sync_error = None
+    writer.scalar("a", 1.0, 2)
+    writer.sync()
+    writer.close()
+    assert (faulty.creations, writer.written, writer.dropped) == (2, 2, 0)
+
+
+def test_a_deleted_logdir_is_made_again(make_writer: Callable[..., EventsWriter], read_logdir: Any) -> None:
+    """``rm -r`` under a running training costs what was in there, not what comes after."""
+    import shutil
+
+    writer = make_writer()
+    writer.scalar("a", 1.0, 1)
+    writer.flush()
+    shutil.rmtree(writer.logdir)
+    writer.scalar("a", 1.0, 2)
+    writer.close()
+    assert [contents.steps for contents in read_logdir(writer.logdir)] == [[2]]
+
+
 def test_metadata_is_written_again_into_a_new_file(
     make_writer: Callable[..., EventsWriter], faulty: Any, io_error: OSError, read_logdir: Any
 ) -> None:
