@@ -190,6 +190,18 @@ def test_a_path_outside_is_read_and_never_deleted(logdir: Path, tmp_path: Path, 
     assert (elsewhere / "best-7.index").exists()
 
 
+def test_of_a_damaged_one_outside_nothing_is_said(logdir: Path, tmp_path: Path, writer: Any, write_state: Any) -> None:
+    """Whoever writes the state file may name any file: the names of tensors that are in it are not for the log."""
+    writer.write_run(tmp_path / "elsewhere", [400], state=False)
+    flip(tmp_path / "elsewhere" / "model.ckpt-400.data-00000-of-00001", -1)
+    write_state(logdir, "model.ckpt-300", str(tmp_path / "elsewhere" / "model.ckpt-400"))
+    recovery = CheckpointStore(logdir).newest_usable()
+    assert recovery.chosen.step == 300
+    assert [item.reason for item in recovery.skipped] == [
+        "model.ckpt-400: it does not verify; it lies outside of the logdir, so no more is said of it"
+    ]
+
+
 def test_a_name_of_ones_own_in_the_logdir(logdir: Path, writer: Any, write_state: Any, steps_of: Any) -> None:
     """The state file may name a checkpoint that is called otherwise."""
     writer.write_bundle(logdir / "best-250", {"global_step": writer.step(250)})

@@ -89,3 +89,21 @@ def test_a_result_that_cannot_be_discarded_is_logged(caplog: pytest.LogCaptureFi
     assert [record.getMessage() for record in caplog.records] == [
         "The result of an abandoned call could not be discarded"
     ] * 2
+
+
+def test_an_abandoned_call_that_fails_raises_nowhere() -> None:
+    """There is nothing to discard, and no caller to raise in."""
+    held, discarded = Held(broken), []
+    call = BlockingCall(held, name="call", discard=discarded.append)
+    call.abandon()
+    held.let_go.set()
+    assert call.wait(SECS)
+    assert discarded == []
+
+
+def test_a_thread_that_cannot_be_started_is_an_error() -> None:
+    """The call is never made, and who wants it hears of that at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda self: (_ for _ in ()).throw(RuntimeError("no more threads")))
+        with pytest.raises(RuntimeError, match="no more threads"):
+            BlockingCall(lambda: "never", name="call")

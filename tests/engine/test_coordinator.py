@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import traceback
 from itertools import count
 from typing import Any
 
@@ -11,17 +12,6 @@ import pytest
 
 from supervisor_core.engine import coordinator
 from supervisor_core.engine.coordinator import Coordinator
-
-# Contract 22: clean stops.
-
-
-# Contract 23: which exception is raised.
-
-
-# Contract 24: clear_stop.
-
-
-# Contract 25: stop_on_exception.
 
 
 def test_25_after_join_it_passes(raised_by: Any) -> None:
@@ -37,7 +27,13 @@ def test_25_after_join_it_passes(raised_by: Any) -> None:
     assert raised_by(body) is error
 
 
-# Contract 33: every step asks.
+def test_33_a_traceback_does_not_grow(raised_by: Any) -> None:
+    """Contract 33: every step may raise the same error."""
+    coord = Coordinator()
+    with coord.stop_on_exception():
+        raise ValueError("seen at every step")
+    depths = {len(traceback.extract_tb(raised_by(coord.raise_requested_exception).__traceback__)) for _ in range(5)}
+    assert len(depths) == 1
 
 
 # What is logged.
@@ -137,9 +133,6 @@ def test_request_stop_interrupted_by_itself(raised_by: Any, signal_at_line: Any)
         if len(seen) < number:
             break
     assert number > 20
-
-
-# Contracts 24 and 32: what a join raises, and whom it waits for.
 
 
 # Contract part 2: joins.
@@ -337,6 +330,15 @@ def test_release_that_fails(clock: Any, caplog: pytest.LogCaptureFixture, script
             thread.join()
     assert "did not stop raised" in caplog.text
     assert "session is gone" in caplog.text
+
+
+def test_release_that_blocks(blocked: Any) -> None:
+    """A release that blocks itself does not hold up the join beyond the grace period."""
+    coord = Coordinator()
+    coord.register_release(blocked.blocks_on.wait, 0)
+    coord.request_stop()
+    with pytest.raises(RuntimeError, match="blocked"):
+        coord.join([blocked], stop_grace_period_secs=0.05)
 
 
 def test_release_is_over_when_join_returns(blocked_thread: Any) -> None:

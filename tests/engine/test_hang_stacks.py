@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import io
 import os
 import signal
 import subprocess
@@ -194,3 +195,11 @@ def test_without_a_free_signal_it_is_refused(file: StacksFile, monkeypatch: pyte
     monkeypatch.setattr("supervisor_core.engine.hang_stacks._unused", [])
     with pytest.raises(OSError, match="No real-time signal is free"):
         DeadManTimer(file.descriptor)
+
+
+def test_a_kernel_that_lists_no_signals_is_no_reason_to_do_without(
+    file: StacksFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a sandbox, whose ``/proc`` is less than Linux's."""
+    monkeypatch.setattr("supervisor_core.process.identity.open", lambda *_: io.BytesIO(b"Pid:\t1\n"), raising=False)
+    DeadManTimer(file.descriptor).close()

@@ -177,6 +177,15 @@ def test_the_interval_is_recommended_from_the_run_s_own_failures(make, clock) ->
     assert recommended(9, replace(earlier, saves=2)) is None
 
 
+def test_in_a_cluster_training_keeps_its_default_hang_timeout(make, clock) -> None:
+    """Another process that is started again keeps training waiting for longer than any step took."""
+    monitor, _, progress, _ = make()
+    monitor.enter("training")
+    train(progress, clock, 30)
+    monitor.tick()
+    assert monitor.status().progress_timeout_secs == 300.0
+
+
 def test_a_phase_that_another_one_has_ended_stays_ended(make) -> None:
     """The session is lost in an evaluation, and restored by another thread: the evaluation's end changes no phase."""
     monitor, heard, _, _ = make(Options(heartbeat_secs=0))

@@ -129,6 +129,23 @@ def test_while_another_one_still_has_time_there_is_no_stall(
     assert stall.verdict is not None and stall.verdict.startswith("rank 2 ")
 
 
+def test_one_that_takes_too_long_for_its_phase_hangs(training: Callable[..., Training]) -> None:
+    """An evaluation that was given ten seconds."""
+    found = training()
+    found.others[1] = (STUCK, {"phase": "evaluating", "hang_timeout_secs": 10.0})
+    assert found.ticks(10) == []
+    [stall] = found.ticks(1)
+    assert stall.verdict is not None
+    assert stall.verdict.startswith("rank 2 hangs at train.py:14 in stuck in the phase evaluating; ranks 0 and 1 wait")
+
+
+def test_a_save_of_the_chief_keeps_its_time(training: Callable[..., Training]) -> None:
+    """The others wait for it."""
+    found = training()
+    with found.progress.held():
+        assert found.ticks(100) == []
+
+
 def test_another_verdict_is_written(training: Callable[..., Training]) -> None:
     """The place of a rank was not known at first; the second look and ten more seconds."""
     found = training()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.engine import notices as module
 from supervisor_core.engine.notices import AT_ONCE, MOST_TEXTS, Notices
 from supervisor_core.events.telemetry import NoticeRecord
 from tests.conftest import StillClock
@@ -109,6 +111,43 @@ def test_a_wrong_severity_is_refused_at_once(severity: str) -> None:
     with pytest.raises(ValueError, match="expected 'page', 'warn' or 'info'"):
         said.notices.say("hello", severity)
     assert not said.notices.newest() and not said.loops
+
+
+def test_a_new_text_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """At the level of its severity."""
+    caplog.set_level(logging.INFO)
+    said = Said()
+    for _ in range(3):
+        for severity in ("info", "warn", "page"):
+            said.notices.say("hello", severity)
+        said.notices.write_due()
+    assert [(each.levelname, each.message) for each in caplog.records] == [
+        ("INFO", "notify: hello"),
+        ("WARNING", "notify: hello"),
+        ("ERROR", "notify: hello"),
+    ]
+
+
+def test_the_end_waits_for_what_is_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that the thread has taken is written before the session's last one."""
+    monkeypatch.setattr(module, "END_SECS", 60.0)
+    begun, may_go_on, order = threading.Event(), threading.Event(), []
+
+    def write(record: NoticeRecord, step: int | None) -> None:
+        begun.set()
+        may_go_on.wait()
+        order.append(record.text)
+
+    said = Notices("s", write, progress_at(None))
+    said.say("before")
+    begun.wait()
+    ends = threading.Thread(target=lambda: (said.end(), order.append("ended")))
+    ends.start()
+    ends.join(0.05)
+    assert ends.is_alive()
+    may_go_on.set()
+    ends.join()
+    assert order == ["before", "ended"]
 
 
 def test_after_the_end_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -153,6 +153,17 @@ def test_progress_ages_and_anything_that_moves_makes_it_young(clock) -> None:
     assert progress.snapshot().progress_age_secs == 0
 
 
+def test_times_are_wall_times_and_durations_are_monotonic(clock) -> None:
+    """Setting the machine's clock back an hour changes no duration, only the hour that is shown."""
+    progress = Progress(clock)
+    steps(progress, clock, 1)
+    clock.wall_now -= 3600
+    clock.advance(2)
+    now = progress.snapshot()
+    assert now.progress_age_secs == pytest.approx(2)
+    assert now.last_step_at == pytest.approx(clock.wall_now - 2)
+
+
 def watched(progress: Progress, clock, secs: int) -> None:
     """Let seconds pass in which the monitor looks, and a step ends each second."""
     for _ in range(secs):

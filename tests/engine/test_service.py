@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from supervisor_core.engine.coordinator import Coordinator
-from supervisor_core.engine.service import LooperThread, ServiceRegistry, ServiceThread, next_due
+from supervisor_core.engine.retry import Backoff, is_outside_fault
+from supervisor_core.engine.service import LooperThread, Policy, ServiceRegistry, ServiceThread, next_due
 from supervisor_core.events.telemetry import ThreadStatus
 
 # Health.
@@ -65,6 +66,27 @@ def test_back_to_back_is_never_overdue(coord_for: Any, clock: Any, interval_secs
     service = scripted(coord, interval_secs, [5.0, 5.0, look])
     service.run()
     assert service.at == [0, 5, 10]
+    coord.join()
+
+
+def test_status_from_another_thread() -> None:
+    """Any thread may ask at any time, and each answer is consistent in itself."""
+    coord = Coordinator()
+
+    def fail() -> None:
+        raise OSError
+
+    service = ServiceThread(
+        coord, None, fail, name="x", policy=Policy(transient=is_outside_fault, backoff=Backoff(1e-6, 1e-6))
+    )
+    service.start()
+    ticks = 0
+    while ticks < 200:
+        status = service.status()
+        assert status.ticks - 1 <= status.failures <= status.ticks
+        assert status.ticks >= ticks
+        ticks = status.ticks
+    coord.request_stop()
     coord.join()
 
 
@@ -168,6 +190,23 @@ def test_26_when_calls_come(
 def test_next_due(interval_secs: float, now: float, due: float) -> None:
     """The next moment of the schedule that is not past, but never the present one again."""
     assert next_due(10.0, interval_secs, now) == due
+
+
+def test_wrong_arguments_are_refused() -> None:
+    """Contract 26: with the original's words, and nothing is registered then."""
+    coord = Coordinator()
+    for make, text in [
+        (lambda: LooperThread(7, 1.0), "^'coord' argument must be a Coordinator: 7$"),
+        (
+            lambda: LooperThread(coord, 1.0, args=(1,)),
+            "^'args' and 'kwargs' argument require that you also pass 'target'$",
+        ),
+        (lambda: LooperThread(coord, 1.0, kwargs={"a": 1}), "^'args' and 'kwargs' argument require"),
+        (lambda: ServiceThread(threading.Event(), 10, name="save"), "must be a supervisor_core Coordinator"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            make()  # type: ignore[no-untyped-call]
+    assert not coord._to_join
 
 
 class Service:

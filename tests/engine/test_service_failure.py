@@ -233,6 +233,17 @@ def test_keeps_failing(clock: Any, scripted: Any) -> None:
     assert states == ["idle", "idle", "failed", "failed", "idle", "idle"]
 
 
+def test_every_failed_tick_is_reported(coord_for: Any, scripted: Any) -> None:
+    """Every failed tick is reported with its number, retried or not."""
+    errors = [OSError("a"), OSError("b"), ValueError("c")]
+    reported: list[tuple[str, BaseException, int]] = []
+    service = scripted(
+        coord_for(1e9), 600, [0.0, *errors], policy=RETRY, on_failure=lambda *args: reported.append(args)
+    )
+    service.run()
+    assert reported == [("save", errors[0], 2), ("save", errors[1], 3), ("save", errors[2], 4)]
+
+
 @pytest.mark.parametrize("bound", [0, 2])
 @pytest.mark.parametrize("on_error", ["stop", "continue"])
 def test_bounded_failures(coord_for: Any, bound: int, on_error: Any, raised_by: Any, scripted: Any) -> None:
@@ -253,6 +264,15 @@ def test_bounded_failures(coord_for: Any, bound: int, on_error: Any, raised_by: 
     assert str(raised) == f"save failed {bound + 1} times: {bound}"
     assert raised.__cause__ is errors[bound]
     assert (service.status().state, service.status().failures) == ("failed", bound + 1)
+
+
+def test_bounded_failures_by_default(coord_for: Any, scripted: Any) -> None:
+    """Without a maker of errors the run is stopped by a ServiceError that names the service and the last error."""
+    coord = coord_for(1e9)
+    policy = Policy(transient=is_outside_fault, backoff=PLAIN_BACKOFF, max_failures=0)
+    scripted(coord, 600, [OSError("full")], policy=policy).run()
+    with pytest.raises(ServiceError, match="The service save failed 1 times in a row: OSError: full"):
+        coord.join()
 
 
 def test_a_retry_can_be_woken(coord_for: Any, scripted: Any) -> None:

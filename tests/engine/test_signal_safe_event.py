@@ -137,3 +137,21 @@ def test_a_signal_at_the_moment_of_falling_asleep() -> None:
             raise Empty
 
     assert event.wait(wake_queue=Deaf())
+
+
+def test_a_long_wait_is_many_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No single sleep is longer than a second, all together are as long as was asked, and the waiter is forgotten."""
+    sleeps: list[float] = []
+    now = [0.0]
+
+    class Counted(SimpleQueue[bool]):
+        def get(self, block: bool = True, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            sleeps.append(timeout)
+            now[0] += timeout
+            raise Empty
+
+    monkeypatch.setattr("supervisor_core.engine.signal_safe_event.monotonic", lambda: now[0])
+    event = SignalSafeEvent[None]()
+    assert not event.wait(2.5, wake_queue=Counted())
+    assert (sleeps, len(event._waiters)) == ([1.0, 1.0, 0.5], 0)

@@ -76,6 +76,31 @@ def test_received(clock: Any) -> None:
     assert (watch.received, watch.received_at) == (signal.SIGTERM, 1000.0)
 
 
+def test_acting_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """What acting raises is logged, and the signal counts as received."""
+
+    def fail(_: int) -> None:
+        raise OSError("disk gone")
+
+    with SignalWatch(fail) as watch:
+        thread = watch_thread()
+        signal.raise_signal(signal.SIGTERM)
+    assert thread is not None
+    thread.join()  # which ends after what acts
+    assert watch.received == signal.SIGTERM
+    assert "Acting upon SIGTERM failed" in caplog.text
+    assert "disk gone" in caplog.text
+
+
+def test_a_watch_that_is_over_hides_no_default() -> None:
+    """Of two watches whose blocks overlap, the one that ends last still ends the process."""
+    first = SignalWatch(print).__enter__()
+    with SignalWatch(print) as second:
+        assert not second.ends_process(signal.SIGTERM)
+        first.__exit__(None, None, None)
+        assert second.ends_process(signal.SIGTERM)
+
+
 def test_not_in_the_main_thread() -> None:
     """In another thread it does nothing, and says so; the block runs."""
     before = signal.getsignal(signal.SIGTERM)

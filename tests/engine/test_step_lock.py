@@ -120,6 +120,17 @@ def test_nested_run_passes(step_lock: StepLock) -> None:
     snapshot.leave()
 
 
+def test_runs_within_the_section_pass(step_lock: StepLock) -> None:
+    """The thread of a section can run steps itself. One that starts a section within its own step does not wait for
+    itself; the section is inconsistent."""
+    with step_lock.exclusive(0) as held, shared(step_lock):
+        pass
+    assert held.consistent
+    with shared(step_lock), step_lock.exclusive(timeout_secs=1e6) as held:
+        assert not held.consistent
+    assert is_consistent(step_lock)
+
+
 def test_sections_exclude_each_other(step_lock: StepLock) -> None:
     """A section waits for another one to end, however short its own bound."""
     first = Holder(step_lock, 1e6)
@@ -129,6 +140,24 @@ def test_sections_exclude_each_other(step_lock: StepLock) -> None:
     first.leave()
     held = second.leave()
     assert held is not None and held.consistent
+
+
+def test_inconsistent_sections_exclude_each_other(step_lock: StepLock, inside: Holder) -> None:
+    """Also sections that did not get the step lock to themselves exclude each other."""
+    running: list[int] = []
+
+    def take() -> None:
+        with step_lock.exclusive(0) as held:
+            assert not held.consistent
+            running.append(1)
+            assert len(running) == 1
+            running.pop()
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def test_section_within_a_section(step_lock: StepLock) -> None:

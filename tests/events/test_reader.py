@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorboard.compat.proto.event_pb2 import SessionLog
 
+from supervisor_core.base import wire
 from supervisor_core.events import event_format, telemetry
 from supervisor_core.events.chunk import SessionMark, TelemetryMark
 from supervisor_core.events.reader import EventsFileReader
@@ -75,7 +76,7 @@ def test_wall_times_are_seconds(tmp_path: Path, writing: Any, wall: float, secs:
     assert (chunk.created_at, chunk.last_at) == (1.7e9, 1.7e9 + 5)
 
 
-@each("code", ["f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"])
+@each("code", ["f4", "f8", "f2", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"])
 @each("form", ["numbers", "content"])
 @each("count", [1, 100])
 def test_a_tensor_of_one_number_is_a_scalar(
@@ -91,6 +92,18 @@ def test_a_tensor_of_one_number_is_a_scalar(
     chunk = EventsFileReader(path).read()
     assert chunk is not None
     assert chunk.scalars["a"].values.tolist() == [1.0] * count
+
+
+def test_a_bfloat16_is_a_scalar(path: str, writing: Any) -> None:
+    """The upper half of a float32, by its bits."""
+    tensor = b"\x08\x0e" + wire.delimited(2, b"") + b"\x6a\x02\xc0\x7f"  # half_val 0x3fc0
+    writing.write(
+        path,
+        writing.HEAD,
+        writing.summary(wire.delimited(1, wire.delimited(1, b"a") + wire.delimited(8, tensor))),
+    )
+    chunk = EventsFileReader(path).read()
+    assert chunk is not None and chunk.scalars["a"].values.tolist() == [1.5]
 
 
 def test_session_logs_are_marks(path: str, writing: Any) -> None:

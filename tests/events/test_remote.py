@@ -82,6 +82,18 @@ def test_events_go_where_the_scheme_says(memory: Any, read_bytes: Callable[..., 
     assert (contents.steps, contents.torn_bytes) == ([1, 2], 0)
 
 
+def test_reopening_is_another_remote_file(memory: Any, read_bytes: Callable[..., Any]) -> None:
+    """Closing and reopening within a second loses nothing remotely either."""
+    writer = EventsWriter(memory.events_logdir)
+    for step in range(3):
+        writer.scalar("a", 1.0, step + 1)
+        writer.close()
+        writer.reopen()
+    writer.close()
+    files = sorted(memory.ls(memory.events_logdir, detail=False))
+    assert [read_bytes(memory.cat_file(path)).steps for path in files] == [[1], [2], [3], []]
+
+
 def test_nothing_is_overwritten() -> None:
     """A name that is taken is refused, as locally."""
     store = FakeStore()

@@ -41,6 +41,23 @@ with supervise(sys.argv[1], state={"model": model}, save_steps=10) as run:
             print("trains", flush=True)
 """
 
+TAB = """
+import json, sys
+from types import SimpleNamespace
+from tensorboard.plugins import base_plugin
+from werkzeug.test import Client
+from supervisor_core.base.tensorboard_tab import SupervisorLoader
+plugin = SupervisorLoader().load(base_plugin.TBContext(logdir=sys.argv[1], flags=SimpleNamespace()))
+app = Client(plugin.get_plugin_apps()["/*"])
+answers = {}
+for route in sys.argv[2:]:
+    while (answer := app.get("/data/plugin/supervisor/" + route)).status_code == 503:
+        pass  # it is being read: each request waits for that
+    answers[route] = [answer.status_code, answer.get_json()]
+print(json.dumps(answers))
+plugin.close()
+"""
+
 
 def start(system: str | None, program: str, *arguments: object) -> subprocess.Popen[str]:
     """Run a program as on another system; as on this one with None."""
@@ -86,6 +103,15 @@ def test_a_command_says_the_same_there(system: str, command: str, logdir: Path) 
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
+def test_a_report_is_written_there(system: str, logdir: Path, tmp_path: Path) -> None:
+    """One page, which has the run; the frontend must be built."""
+    page = tmp_path / "report.html"
+    status, _, errors = done(system, CLI, "report", logdir, "--run", "a", "--html", page)
+    assert status == 0, errors
+    assert page.read_text("utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_the_exporter_serves_and_stops_there(system: str, logdir: Path) -> None:
     """A scrape has the run's step; SIGTERM ends it with status 0."""
     with start(system, CLI, "exporter", logdir, "--web.listen-address", "127.0.0.1:0") as process:
@@ -101,6 +127,17 @@ def test_the_exporter_serves_and_stops_there(system: str, logdir: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 0
     assert f'supervisor_global_step{{run="{logdir.name}/a"}} 20.0' in metrics.splitlines()
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_tab_answers_the_same_there(system: str, logdir: Path) -> None:
+    """The list of runs, and the page of one."""
+    routes = ("runs", "run?run=a")
+    here, there = (done(each, TAB, logdir, *routes) for each in (None, system))
+    assert there[0] == here[0] == 0, there[2]
+    answers = json.loads(there[1])
+    assert [answers[route][0] for route in routes] == [200, 200]
+    assert without_ages(answers) == without_ages(json.loads(here[1]))
 
 
 def test_a_link_in_a_checkpoint_is_not_followed_on_windows(logdir: Path, tmp_path: Path) -> None:
@@ -137,6 +174,12 @@ def test_a_training_on_windows_says_what_it_needs() -> None:
         .splitlines()[-1]
         .startswith("ImportError: supervisor_core.supervise needs Linux or macOS; on Windows there is Linux in WSL.")
     )
+
+
+def test_free_bytes_are_known_on_windows(tmp_path: Path) -> None:
+    """A finding says when the next checkpoints do not fit."""
+    program = "import sys; from supervisor_core.base.systems import free_bytes; print(free_bytes(sys.argv[1]) > 0)"
+    assert done("win32", program, tmp_path)[1] == "True\n"
 
 
 def test_a_training_on_macos_stops_and_resumes(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.base.systems import free_bytes, read_at
+from supervisor_core.base.systems import free_bytes, read_at, user_id, user_name
 from supervisor_core.storage import opening
 
 
@@ -55,3 +55,10 @@ def test_no_link_is_followed_where_no_open_keeps_from_it(tmp_path: Path, monkeyp
         with pytest.raises(OSError) as failure:
             refused()
         assert failure.value.errno == errno.ELOOP
+
+
+def test_there_is_one_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whom every file belongs to; it need not have a name."""
+    assert user_id() == os.geteuid()
+    monkeypatch.delattr(os, "geteuid")
+    assert user_id() == 0 and user_name(2**31 - 7) is None

@@ -180,6 +180,13 @@ def put(at: int, new: bytes) -> Callable[[bytearray], object]:
     return lambda data: data.__setitem__(slice(at, at + len(new)), new)
 
 
+def test_texts_that_were_cut_off_by_a_kill_are_unknown(tmp_path: Path) -> None:
+    """The numbers, which are in a slot, are those of the last whole change."""
+    found = reading(altered(tmp_path, put(3584, b"Runtim")))
+    assert (found.save_failures_in_a_row, found.save_error, found.events_error) == (2, "", "")
+    assert found.events_fail
+
+
 @pytest.mark.parametrize(
     "damage",
     [

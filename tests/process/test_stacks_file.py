@@ -80,6 +80,15 @@ def test_it_does_not_grow_without_end(path: Path) -> None:
     file.close(remove=True)
 
 
+def test_an_older_file_of_the_same_name_is_replaced(path: Path) -> None:
+    """A link is not followed."""
+    victim = path.with_name("victim")
+    victim.write_text("mine")
+    path.symlink_to(victim)
+    StacksFile(path, "s1").close(remove=False)
+    assert victim.read_text() == "mine" and not path.is_symlink()
+
+
 def test_what_is_no_file_of_stacks_is_not_read(path: Path) -> None:
     """A missing one, one of other content, a link, a FIFO."""
     assert read_stacks(path) is None

@@ -76,6 +76,14 @@ def test_names_what_it_holds_and_needs(sbom: ModuleType, wheel: Path) -> None:
     assert any(ref.startswith("pkg:pypi/pygments@") for ref in needs[rich])
 
 
+def test_is_the_same_each_time(sbom: ModuleType, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It depends on the wheel and on the time that the build is said to have, not on the clock or on chance."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1795000000")
+    first = sbom.document(wheel, LOCK)
+    assert first == sbom.document(wheel, LOCK)
+    assert "2026-11-18T" in first
+
+
 def test_a_tab_that_was_built_of_other_packages_is_refused(sbom: ModuleType, wheel: Path) -> None:
     """A package whose version is not the one of the lock is no package that was verified."""
     other = json.loads(json.dumps(LOCK))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.cases import each
@@ -132,3 +135,29 @@ def test_the_matrix_has_every_python() -> None:
     matrix = jobs(ROOT / ".github/workflows/ci.yml")["test"]["strategy"]["matrix"]
     assert set(matrix["python"]) == supported
     assert len({item.get("debian", item.get("runner")) for item in matrix["include"]} | set(matrix["debian"])) > 1
+
+
+def test_a_release_is_refused_with_its_reason() -> None:
+    """A tag that is not the version's is not released."""
+    done = subprocess.run(
+        [str(ROOT / "scripts/check-release")],
+        env={**os.environ, "TAG": "v0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the tag is v0, and supervisor_core.__version__ is " in done.stderr
+
+
+def test_files_that_were_added_to_a_version_do_not_spoil_a_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock is up to date while all its hashes are still offered, for the same versions; others it does not accept."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    lock = importlib.import_module("lock")
+    text = (ROOT / "locks" / "fuzz.txt").read_text()
+    first = text.index("    --hash")
+    more = f"{text[:first]}    --hash=sha256:00 \\\n{text[first:]}"
+    assert lock.is_covered(text, text) and lock.is_covered(text, more)
+    assert not lock.is_covered(more, text)
+    (pin, *_) = pins(text)
+    assert not lock.is_covered(text, text.replace(pin, f"{pin}.1"))

@@ -11,6 +11,7 @@ import pytest
 
 from supervisor_core import Options, supervise
 from supervisor_core.base.errors import CheckpointError
+from supervisor_core.training.state import TrainingState
 from supervisor_core.training.tree import MAX_DEPTH
 from tests.training.parts import run_of
 
@@ -92,6 +93,13 @@ def test_an_object_that_refuses_its_state(tmp_path: Path) -> None:
     ):
         raise AssertionError("it has begun")
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["ckpt-3"]
+
+
+def test_facts_that_cannot_be_read() -> None:
+    """Are an error at the beginning, and not at the first save, which asks for them."""
+    state = TrainingState(facts=lambda: {"samples": str(1 // 0)})
+    with pytest.raises(CheckpointError, match=r"Nothing can be saved: .* ZeroDivisionError: "):
+        state.probe()
 
 
 def test_what_the_probe_leaves_alone(tmp_path: Path) -> None:

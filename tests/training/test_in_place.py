@@ -78,6 +78,14 @@ def test_what_the_training_did_not_wait_for_is_no_checkpoint(
         assert saver.newest is None and SealedStore(run.logdir + "/checkpoints").candidates() == []
 
 
+def test_a_phase_keeps_no_copy(tmp_path: Path) -> None:
+    """There is no memory for it."""
+    with supervise(tmp_path, state={"m": {"w": np.ones(9)}}, save_secs=None, options=SHARDS) as run:
+        for _ in run.steps(1):
+            with run.phase("evaluating"):
+                assert run._saver is not None and not run._saver.is_between_steps
+
+
 def test_a_facade_that_saves_copies_only(tmp_path: Path) -> None:
     """Says so at the call."""
     policy = SavePolicy(save_secs=None, save_steps=None, max_to_keep=None, keep_every_n_hours=None)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from supervisor_core.training.api import supervise
+from supervisor_core.training.state import NO_DATA_POSITION
 from tests.training.parts import Part
 
 
@@ -103,3 +104,22 @@ def test_an_environment_without_a_state_is_named(tmp_path: Path) -> None:
         (reason,) = run.exactness.reasons
     assert reason.startswith('"env" (Walks) has no state that can be saved: after a resume its episode begins again.')
     assert [env.np_random.random(), *(item.np_random.random() for item in env.envs)] == expected
+
+
+def test_an_environment_with_a_state_is_an_object_as_others(tmp_path: Path) -> None:
+    """Nothing is said of it."""
+
+    class Stateful(Walk):
+        def get_state(self) -> dict[str, Any]:
+            return {"at": self.at}
+
+        def set_state(self, state: dict[str, Any]) -> None:
+            self.at = state["at"]
+
+    for end in (2, 4):
+        env = Stateful()
+        with supervise(tmp_path, state={"env": env}, save_secs=None) as run:
+            for _ in run.steps(end):
+                env.at += 1
+    assert env.at == 4
+    assert run.exactness is not None and run.exactness.reasons == (NO_DATA_POSITION,)

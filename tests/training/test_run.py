@@ -219,6 +219,15 @@ def test_wrong_arguments_are_refused_at_once(tmp_path: Path, options: dict[str, 
         supervise("gs://bucket/run")
 
 
+def test_a_number_of_steps_that_is_none(tmp_path: Path) -> None:
+    """Is refused where it is given."""
+    for number, until in enumerate(["3", -1, True, None, float("nan")]):
+        (place := tmp_path / str(number)).mkdir()
+        run = supervise(place)
+        with pytest.raises(ValueError, match=rf"steps\(\) was given {until!r}; expected the number of steps"):
+            run.steps(until)
+
+
 def test_the_copy_of_a_state_is_let_go_when_it_is_saved(tmp_path: Path) -> None:
     """It would otherwise be in memory, of the host or of a device, until the next save."""
     copies: list[weakref.ref[Any]] = []
@@ -284,6 +293,16 @@ def test_a_lost_liveness_file_makes_nothing_older(tmp_path: Path) -> None:
     with supervise(tmp_path, save_secs=None) as run:
         assert run.global_step == 80
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["ckpt-30", "ckpt-80"]
+
+
+def test_a_relative_logdir_is_found_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records name the checkpoint by its absolute path."""
+    monkeypatch.chdir(tmp_path)
+    with supervise("run", save_secs=None) as run:
+        list(run.steps(2))
+    monkeypatch.chdir("/")
+    (checkpoint,) = run_of(tmp_path / "run").checkpoints
+    assert checkpoint.path == str(tmp_path / "run" / "checkpoints" / "ckpt-2") and checkpoint.on_disk
 
 
 def test_a_refused_save_is_due_again_as_any_other(tmp_path: Path) -> None:
@@ -388,6 +407,17 @@ def test_a_last_save_that_hangs_is_given_up_at_its_deadline(tmp_path: Path, befo
         "The final checkpoint could not be saved (the checkpoint of step 4 is still being written). The newest "
         f"checkpoint is {tmp_path}/checkpoints/ckpt-2 (step 2). Steps 3 to 4 are lost."
     )
+
+
+def test_evaluation_is_a_phase_and_no_step(tmp_path: Path) -> None:
+    """It has its own hang timeout, and the next step's time begins after it. The run names both."""
+    with supervise(tmp_path, save_secs=None) as run:
+        with run.phase("evaluating"):
+            assert run.run_status().phase == "evaluating" and repr(run) == f"<Run '{tmp_path}': step 0, evaluating>"
+        run.step()
+        status = run.run_status()
+    assert (status.phase, status.steps, status.global_step) == ("training", 1, 1)
+    assert repr(run) == f"<Run '{tmp_path}': step 1, ended>"
 
 
 def test_the_events_file_is_tensorboards(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from supervisor_core.base.errors import DamagedCheckpointError
+from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.training.state import digest
 from supervisor_core.training.tree import STRUCTURE, Copied, NumpyArrays, copy_tree, read_tree, write_tree
@@ -64,6 +66,23 @@ def test_floats_that_json_has_not(tmp_path: Path) -> None:
     """NaN and the infinities; numpy's own float is a plain one afterwards."""
     nan, inf, scalar = there_and_back(tmp_path / "t", [float("nan"), -math.inf, np.float64(0.1)])
     assert math.isnan(nan) and inf == -math.inf and type(scalar) is float and scalar == 0.1
+
+
+def test_what_cannot_be_saved_is_named() -> None:
+    """By the path to it and its type."""
+    for tree, text in [
+        ({"opt": {"hook": lambda: None}}, r"state\['opt'\]\['hook'\] is a builtins.function"),
+        ({"names": np.array(["a"])}, r"state\['names'\] is an array of <U1"),
+        ({1.5: 0}, r"state has the key 1.5 \(float\)"),
+    ]:
+        with pytest.raises(CheckpointError, match=text):
+            copy_tree(tree, KINDS)
+
+
+def test_subclasses_become_what_they_are(tmp_path: Path) -> None:
+    """An enum is a number, an ordered dict a dict."""
+    color = IntEnum("color", "red green")
+    assert there_and_back(tmp_path / "t", OrderedDict(a=color.green)) == {"a": 2}  # type: ignore[attr-defined]
 
 
 def test_bytes_that_are_no_tree(tmp_path: Path) -> None:

@@ -56,6 +56,13 @@ def test_below_the_logdir_it_is_named_as_the_exporter_names_it(monkeypatch, root
     assert run_name(None, logdir) == name
 
 
+def test_a_relative_logdir_is_named_after_what_it_is(tmp_path, monkeypatch) -> None:
+    """``.`` is the directory one stands in."""
+    (tmp_path / "exp1" / "run-7").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "exp1" / "run-7")
+    assert run_name(None, ".") == "exp1/run-7"
+
+
 def refused(directory: Path | str, *, is_own: bool = True, **options: Any) -> str:
     """The error, empty if there is none."""
     try:

@@ -40,6 +40,15 @@ def test_an_address_is_served(how: str, monkeypatch) -> None:
     assert served.url is None
 
 
+def test_without_an_address_or_a_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is served unless asked for; the end does not wait for a Prometheus that was never there."""
+    monkeypatch.delenv(ADDRESS_VARIABLE, raising=False)
+    assert endpoint(Options()).url is None
+    served = endpoint(Options(metrics_address=":0"))
+    served.close(1e6)
+    assert served.url is None
+
+
 def test_an_address_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A typing error must not leave a run unwatched; the text names the variable."""
     monkeypatch.setenv("SUPERVISOR_METRICS_ADDRESS", "localhost")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.base.options import Options
-from supervisor_core.base.session_labels import MAX_LABELS
+from supervisor_core.base.session_labels import MAX_LABELS, MAX_VALUE_CHARS
 from supervisor_core.engine.placement import Placement, labels_of_session, placement
 
 SLURM = {
@@ -71,6 +71,14 @@ def test_an_environment_that_cannot_be_used(tmp_path: Path, caplog: pytest.LogCa
         "my-team", "novalue", "long", "bell", "run", "__name__", "1st", f"a{MAX_LABELS}",
     ]  # fmt: skip
     assert all(record.getMessage().startswith("SUPERVISOR_LABELS: a label is left out.") for record in caplog.records)
+
+
+def test_what_names_nothing_is_left_out_and_the_rest_is_plain(tmp_path: Path) -> None:
+    """torchrun makes up an id, "none". Whatever the environment holds is shown to people, and is a label of metrics."""
+    assert labels(tmp_path, {"USER": "ada", "TORCHELASTIC_RUN_ID": "exp-7"}) == {"user": "ada", "job_id": "exp-7"}
+    assert labels(tmp_path, {"TORCHELASTIC_RUN_ID": "none"}) == {}
+    (user,) = labels(tmp_path, {"USER": "a\n\x1b[31m" + "x" * 999}).values()
+    assert user.startswith("a\\n\\x1b[31mx") and len(user) == MAX_VALUE_CHARS and user.isprintable()
 
 
 def gpus(root: Path, *, there: int, granted: int, model: str = "NVIDIA H100 80GB HBM3") -> None:

@@ -114,6 +114,26 @@ def test_what_cannot_be_written_is_on_it(begin: Begin, writer: Any) -> None:
     assert (page_of(run).events_fail, page_of(run).events_error) == (False, "")
 
 
+def test_a_worker_keeps_a_page_too(begin: Begin, directory: Path) -> None:
+    """Named by its session id, which its heartbeat file has; so does a session without a logdir."""
+    for arguments in ({"is_chief": False, "task": "worker:1"}, {"logdir": None}):
+        run = begin(**arguments)
+        run.progress.run_ended(True, 1.0, 2.0)
+        assert (page_of(run).steps, page_of(run).step) == (1, None)
+        run.end(StopInfo(reason="completed"))
+        assert list(directory.iterdir()) == []
+
+
+def test_a_reading_of_the_step_that_came_between_two_steps_is_put_right(begin: Begin) -> None:
+    """The first one may include a step that was not counted yet; a later one that does not corrects it."""
+    run = begin()
+    run.progress.step_read(11, 0)
+    run.progress.run_ended(True, 1.0, 2.0)
+    assert page_of(run).step == 12
+    run.progress.step_read(11, 1)
+    assert (page_of(run).step, run.progress.step_estimate) == (11, 11)
+
+
 @pytest.mark.parametrize("chmod", [True, False], ids=["refused", "full"])
 def test_training_goes_on_without_a_page(
     begin: Begin,

@@ -77,6 +77,15 @@ def test_a_session_says_whose_it_is(begin, writer, monkeypatch: pytest.MonkeyPat
     assert info["team"] == "vision" and info["world_size"] == "4"
 
 
+def test_a_session_ends_once(begin, writer) -> None:
+    """Whoever ends it first, loop or signal, says how."""
+    run = begin()
+    run.end(StopInfo(reason="signal"))
+    run.end(StopInfo(reason="error"))
+    assert [stop.reason for stop in writer.of("stop")] == ["signal"]
+    assert run.ended
+
+
 def test_the_next_session_knows_the_one_before(begin, writer) -> None:
     """Attempt, how it ended, and how many steps are done again, in the record and in the metrics."""
     run = begin()

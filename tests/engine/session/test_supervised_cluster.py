@@ -10,6 +10,8 @@ from typing import Any
 
 from supervisor_core.base.options import Options
 from supervisor_core.engine.recorder import StopInfo
+from supervisor_core.engine.service import ServiceRegistry
+from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.telemetry import HeartbeatRecord
 from supervisor_core.run.fold.notices import notices_of
 
@@ -54,6 +56,14 @@ def test_a_chief_is_no_worker(begin, tmp_path: Path) -> None:
     assert "task" not in run.status().info
     run.end(StopInfo(reason="completed"))
     assert [path.name for path in (tmp_path / ".supervisor.live").iterdir()] == ["chief.json"]
+
+
+def test_a_process_of_no_cluster_keeps_no_heartbeat(begin, tmp_path: Path) -> None:
+    """One that neither leads nor has a name among others leaves nothing behind, and is called nothing."""
+    run = begin(is_chief=False)
+    run.end(StopInfo(reason="completed"))
+    assert "task" not in run.status().info
+    assert not (tmp_path / ".supervisor.live").exists()
 
 
 def test_the_chief_shows_what_becomes_of_a_worker(begin, writer) -> None:
@@ -101,6 +111,23 @@ def test_the_chiefs_last_word_is_of_the_workers_too(begin, writer, monkeypatch) 
     chief.end(StopInfo(reason="completed"))
     listed = [beat.workers for beat in writer.of("heartbeat") if beat.workers is not None]
     assert [worker.state for worker in listed[-1]] == ["stopped"]
+
+
+def test_without_a_logdir_a_worker_still_has_a_name() -> None:
+    """It writes no heartbeats; its metrics have the task's name."""
+    run = SessionRecorder(
+        logdir=None,
+        facade="Test",
+        options=Options(),
+        writer=None,
+        services=ServiceRegistry(),
+        is_chief=False,
+        task="ps:0",
+    )
+    run.begin()
+    run.waiting_for("the chief")
+    run.end(StopInfo(reason="completed"))
+    assert run.status().info["task"] == "ps:0"
 
 
 def test_what_a_worker_says_is_in_its_chiefs_file_and_metrics(begin, writer, tmp_path: Path) -> None:

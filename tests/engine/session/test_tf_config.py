@@ -106,3 +106,10 @@ def test_what_is_no_json_is_said(text: str) -> None:
     """With its beginning, and an example of what would do."""
     with pytest.raises(OptionsError, match=r'TF_CONFIG is not JSON .*like {"cluster".* unset it'):
         task_from_environment({"TF_CONFIG": text})
+
+
+@pytest.mark.parametrize("text", ["null", "3", "[]"])
+def test_what_is_no_object_is_said(text: str) -> None:
+    """Any other JSON is no configuration."""
+    with pytest.raises(OptionsError, match=r"TF_CONFIG: the whole is .*expected a JSON object"):
+        parse_tf_config(text)
