@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -108,8 +109,11 @@ def test_data_without_an_index_stays(logdir: Path, state: bytes | None) -> None:
     assert "model.ckpt-400_temp" not in names(logdir)
 
 
-def test_a_half_moved_checkpoint_is_finished(tmp_path: Path, writer: Any) -> None:
-    """Others take it for none; the next session that saves there finishes the move, and resumes from it."""
+def test_a_half_moved_checkpoint_is_finished(
+    tmp_path: Path, writer: Any, failing_filesystem: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Others take it for none; the next session that saves there finishes the move, and resumes from it. Where that
+    fails, nothing is lost, and it is tried again."""
     writer.write_run(tmp_path / "run", [0], state=False)
     staging = tmp_path / "run" / f"model.ckpt-0_temp_{HEX}"
     staging.mkdir()
@@ -117,6 +121,10 @@ def test_a_half_moved_checkpoint_is_finished(tmp_path: Path, writer: Any) -> Non
     store = CheckpointStore(tmp_path / "run")
     recovery = store.newest_usable()
     assert (recovery.chosen, recovery.skipped) == (None, ())
+    fault = OSError(errno.EIO, "Input/output error")
+    failing = failing_filesystem(move=("model.ckpt-0.index", fault))
+    CheckpointStore(tmp_path / "run", filesystem=failing).finish_moves()
+    assert "cannot be finished: [Errno 5] Input/output error" in caplog.text and list(staging.iterdir())
     store.finish_moves()
     assert (store.newest_usable().chosen.step, staging.exists()) == (0, False)
 

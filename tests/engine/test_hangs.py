@@ -293,6 +293,14 @@ def test_a_stall_that_is_over_gets_no_second_look(clock: Any) -> None:
     assert [record.state for record in records] == ["begin", "end", "begin"]
 
 
+def test_a_main_thread_that_has_ended_has_no_place(clock: Any) -> None:
+    """What is not known is absent."""
+    report, records, _ = the_report(clock, {"other": ("/x/a.py:1 f",)})
+    begin(report, clock)
+    assert report.status == StallStatus(phase="training", thread="MainThread", location=None)
+    assert records[0].location is None
+
+
 PACKAGES = "/usr/lib/python3.11/site-packages"
 AT_BARRIER = ("/home/me/train.py:25 train", f"{PACKAGES}/torch/distributed/distributed_c10d.py:9 barrier")
 HANGS = ("/home/me/train.py:25 train", "/home/me/train.py:14 stuck")

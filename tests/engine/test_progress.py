@@ -12,7 +12,7 @@ import pytest
 
 from supervisor_core.base.options import HANG_TIMEOUT_SECS, HangAction, Options
 from supervisor_core.engine.hangs import longest_end
-from supervisor_core.engine.progress import BUCKETS, COUNT_SECS, Progress
+from supervisor_core.engine.progress import BUCKETS, COUNT_SECS, Progress, StepRate
 from supervisor_core.engine.timeouts import HangTimeouts
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, read_page
@@ -374,6 +374,24 @@ def test_a_steady_training_has_a_steady_rate(clock, progress, secs: float) -> No
     train(progress, clock, secs=secs, steps=1, look_secs=secs / 3)
     rates = train(progress, clock, secs=secs, steps=40, look_secs=max(0.004, secs / 7))
     assert rates == pytest.approx([1 / secs] * len(rates), rel=0.001)
+
+
+def test_what_came_before_training_is_left_out(clock) -> None:
+    """Half an hour of restoring does not count: after the first step the rate is that step's."""
+    progress = Progress(clock)
+    progress.enter("restoring")
+    clock.advance(1800)
+    progress.enter("training")
+    assert progress.snapshot().steps_per_second is None
+    assert train(progress, clock, secs=2.0, steps=1)[-1] == pytest.approx(0.5)
+
+
+def test_it_keeps_little() -> None:
+    """A look each second keeps as many readings as the window has seconds."""
+    rate = StepRate(0.0)
+    for second in range(1, 10_000):
+        rate.add(float(second), 1000 * second)
+    assert len(rate._ends) <= 32 and rate.value(9_999.5) == 1000.0
 
 
 def test_an_evaluation_is_left_out(clock, progress) -> None:

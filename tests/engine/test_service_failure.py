@@ -300,6 +300,14 @@ def test_jitter_only_shortens(chance: float, expected: float) -> None:
     assert Backoff(1.0, 60.0, jitter=0.5, random=lambda: chance).next_delay(50) == expected
 
 
+def test_default_jitter_is_random() -> None:
+    """By default two workers that failed together do not come back together."""
+    backoff = Backoff()
+    delays = {backoff.next_delay(3) for _ in range(50)}
+    assert len(delays) > 1
+    assert all(3.0 <= delay <= 4.0 for delay in delays)
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from pathlib import Path
@@ -17,7 +18,7 @@ from supervisor_core.checkpoint.state_file import CheckpointState, write_state
 from supervisor_core.engine.liveness_writer import LivenessFile
 from supervisor_core.engine.logdir_hold import LogdirHold
 from supervisor_core.run.watch.liveness import LIVENESS_DIRECTORY, LivenessRecord
-from supervisor_core.storage.local import LOCAL
+from supervisor_core.storage.local import LOCAL, LocalFilesystem
 from supervisor_core.storage.local import LOCAL as EVENTS
 from supervisor_core.storage.lock_file import LockFile
 
@@ -92,3 +93,22 @@ def test_directories_of_ours_are_no_links(logdir: Path, tmp_path: Path) -> None:
     aside = move_aside(LOCAL, str(logdir), "model.ckpt-1", ["model.ckpt-1.index"], reason="damaged", at=1.0)
     assert os.listdir(elsewhere) == ["worker-1.json.tmp"]
     assert aside.path == str(logdir / "model.ckpt-1.damaged-2")
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_on_a_full_disk_no_link_is_written_through(
+    logdir: Path, victim: Path, link: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There the liveness file is overwritten in place, which needs no room."""
+
+    def full(self: object, path: str, *rest: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    file = LivenessFile(str(logdir), "worker:1", "s")
+    file.write(TASK)
+    os.unlink(file.path)
+    link(victim, file.path)
+    monkeypatch.setattr(LocalFilesystem, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        file.write(TASK)
+    assert victim.read_text() == "a key\n"
