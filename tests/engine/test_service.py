@@ -183,6 +183,16 @@ def test_26_when_calls_come(
     assert looper.calls == ["start", *["run"] * len(at), "stop"]
 
 
+def test_26_stopped_before_it_starts(clock: Any) -> None:
+    """Contract 26: under a coordinator that has stopped already nothing is run, but start and stop are."""
+    for interval_secs in (None, 5):
+        coord = Coordinator()
+        coord.request_stop()
+        looper = Recorded(coord, interval_secs, clock)
+        looper.run()
+        assert looper.calls == ["start", "stop"]
+
+
 @pytest.mark.parametrize(
     ("interval_secs", "now", "due"),
     [(2.0, 10.0, 12.0), (2.0, 11.9, 12.0), (2.0, 12.0, 12.0), (2.0, 12.1, 14.0), (0.0, 12.1, 12.1), (inf, 12.1, inf)],
@@ -207,6 +217,21 @@ def test_wrong_arguments_are_refused() -> None:
         with pytest.raises(ValueError, match=text):
             make()  # type: ignore[no-untyped-call]
     assert not coord._to_join
+
+
+def test_26_what_is_a_coordinator() -> None:
+    """Contract 26: anything with a coordinator's methods is one."""
+
+    class Other:
+        def __init__(self) -> None:
+            self.inner = Coordinator()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+    other = Other()
+    looper = LooperThread(other, 1.0)  # type: ignore[arg-type]
+    assert looper.daemon and list(other.inner._to_join) == [looper]
 
 
 class Service:

@@ -45,6 +45,18 @@ def test_wakes_all(timeout_secs: float | None) -> None:
     assert not event._waiters
 
 
+def test_waiters_outlive_a_clear() -> None:
+    """Who waits while the flag is cleared is woken when it is set again."""
+    event = SignalSafeEvent[None]()
+    thread = threading.Thread(target=event.wait)
+    thread.start()
+    while not event._waiters:
+        assert thread.is_alive()
+    event.clear()
+    event.set(None)
+    thread.join()
+
+
 def test_many_setters_one_winner() -> None:
     """Of threads that set it at once, `set` is True for exactly one: its reason was kept."""
     event, barrier = SignalSafeEvent[int](), threading.Barrier(8)
