@@ -221,6 +221,18 @@ def test_a_long_step_is_not_silent(clock, bounded) -> None:
     assert (activity["silent"], activity["productive"]) == (0.0, pytest.approx(240))
 
 
+def test_a_call_that_keeps_the_interpreter_to_itself_is_not_silent(clock, bounded, monkeypatch) -> None:
+    """The main thread used the CPU all the time: it ran, though no sample was possible."""
+    ran = [0.0]
+    monkeypatch.setattr("supervisor_core.engine.progress.main_thread_secs", lambda clock: ran[0])
+    watched(bounded, clock, 5)
+    ran[0] += 38.0
+    steps(bounded, clock, 1, secs=40.0)
+    watched(bounded, clock, 5)
+    activity = bounded.snapshot().activity_secs
+    assert (activity["silent"], activity["productive"]) == (0.0, pytest.approx(50))
+
+
 def test_what_the_machine_slept_through_is_silent(clock, bounded, monkeypatch) -> None:
     """The monotonic clock stands still meanwhile; one that counts from the machine's start does not."""
     slept = [7.0]

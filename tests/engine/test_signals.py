@@ -76,6 +76,15 @@ def test_received(clock: Any) -> None:
     assert (watch.received, watch.received_at) == (signal.SIGTERM, 1000.0)
 
 
+def test_acting_runs_in_a_thread() -> None:
+    """What acts runs in another thread than the handler, so it may take locks and wait; also upon a signal that comes
+    as the last thing in the block."""
+    names: SimpleQueue[str] = SimpleQueue()
+    with SignalWatch(lambda _: names.put(threading.current_thread().name)):
+        signal.raise_signal(signal.SIGINT)
+    assert names.get(timeout=60) == "signal-act"
+
+
 def test_acting_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     """What acting raises is logged, and the signal counts as received."""
 

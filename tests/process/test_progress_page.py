@@ -104,6 +104,14 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         assert (found.is_here, found.is_running, found.is_dead) == (True, True, False)
 
 
+def test_a_new_page_knows_nothing(tmp_path: Path) -> None:
+    """No step was read, the phase is unknown, no hang timeout, no stall: absent, not zero."""
+    found = reading(ProgressPage.create(tmp_path, session_id="new"))
+    assert (found.step, found.phase, found.hang_timeout_secs, found.stalled_since) == (None, "unknown", None, None)
+    assert found.act_after_secs is None
+    assert (found.steps, found.ticks, found.location, found.logdir) == (0, 0, "", None)
+
+
 def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
     """A reader that knows only the documentation's tables reads the same."""
     data = path_of(training(tmp_path)).read_bytes()

@@ -59,3 +59,16 @@ def test_a_finish_that_a_kill_has_lost_is_none(tmp_path: Path) -> None:
                 run.finish()
                 raise ArithmeticError
     assert trained(tmp_path, 9, finish_at=5) == [3, 4, 5]
+
+
+def test_a_loop_of_its_own_asks_should_stop(tmp_path: Path) -> None:
+    """It is true from the call on, and at each later start."""
+    counts = []
+    for _ in range(2):
+        with supervise(tmp_path, state={"data": {}}, save_secs=None) as run:
+            while not run.should_stop():
+                run.step()
+                if run.global_step == 3:
+                    run.finish()
+            counts.append((run.global_step, run.goal.is_finished))
+    assert counts == [(3, True)] * 2 and outcomes(tmp_path) == [("completed", 3)] * 2

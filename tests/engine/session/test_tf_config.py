@@ -18,6 +18,20 @@ def parse(cluster: Any = None, task: Any = None) -> TaskIdentity:
     return parse_tf_config(json.dumps({"cluster": cluster, "task": task}))
 
 
+def test_a_worker_of_a_cluster() -> None:
+    """Job, index, name and every address."""
+    identity = parse(CLUSTER, {"type": "worker", "index": 1})
+    assert (identity.type, identity.index, identity.name, identity.is_chief) == ("worker", 1, "worker:1", False)
+    assert identity.cluster == {"chief": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}
+    assert identity.addresses == {"chief": {0: "a:1"}, "worker": {0: "b:1", 1: "c:1"}, "ps": {0: "d:1"}}
+
+
+def test_what_it_does_not_know_is_left_alone() -> None:
+    """TF_CONFIG carries more than the task: environment, layer, the session's master."""
+    text = json.dumps({"cluster": CLUSTER, "task": {"type": "ps", "index": 0, "trial": "1"}, "rpc_layer": "grpc"})
+    assert parse_tf_config(text).name == "ps:0"
+
+
 @pytest.mark.parametrize(
     ("cluster", "kind", "index", "is_chief"),
     [
