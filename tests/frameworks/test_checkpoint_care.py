@@ -174,3 +174,35 @@ def test_a_save_within_a_step(tmp_path: Path, train: Train, facade: str) -> None
     assert saved.trigger == "manual" and saved.step in (6, 7)  # a Trainer's other callbacks come after the step's end
     done = train(facade, run, 12)
     assert weights(done) == truth, done.stderr
+
+
+IN_LOGDIR = ("transformers", "MonitoredTrainingSession")
+
+
+@pytest.mark.parametrize("facade", [name for name in ONE_OF_EACH if name not in IN_LOGDIR], indirect=True)
+def test_a_directory_that_is_away_for_a_while(tmp_path: Path, train: Train, facade: str) -> None:
+    """A file in its place, as a mount that is gone may look: training goes on, each save that fails is recorded and
+    shown, and the first one after it succeeds."""
+    done = train(facade, tmp_path, 20, file_at=5)
+    assert done.stdout.endswith("the end\n"), done.stderr
+    run = run_of(tmp_path)
+    assert run.state == "completed"
+    failed = [item for item in run.checkpoints if not item.ok]
+    assert {item.step for item in failed} >= {6, 8, 10} and all(item.error for item in failed)
+    assert there(run) == [18, 20]
+    assert "failed: " in inspected(tmp_path) and "failed: " in done.stderr
+
+
+@pytest.mark.parametrize("facade", [name for name in ONE_OF_EACH if name not in IN_LOGDIR], indirect=True)
+def test_a_directory_that_cannot_be_listed_is_no_new_run(tmp_path: Path, train: Train, facade: str) -> None:
+    """At a start it is an error that names it and says what is in the way: nothing starts at step 0."""
+    done = train(facade, tmp_path, 4)
+    assert done.stdout.endswith("the end\n"), done.stderr
+    (tmp_path / "checkpoints").rename(tmp_path / "away")
+    (tmp_path / "checkpoints").write_text("a file where the directory was")
+    if facade == "Supervisor":  # the program makes the directory
+        return
+    done = train(facade, tmp_path, 6)
+    assert done.returncode == 1
+    assert f"{tmp_path / 'checkpoints'} cannot be written: " in done.stderr
+    assert any("checkpoints" in (item.error or "") for item in run_of(tmp_path).sessions)

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 from trial import Event, Say, at, run_of, trial
 
+from supervisor_core.base.errors import RanksError, SaveFailedError
+
 jax = pytest.importorskip("jax", reason="jax is not installed: make test-frameworks has it")
 pytest.importorskip("orbax.checkpoint", reason="orbax-checkpoint is not installed")
 grain = pytest.importorskip("grain", reason="grain is not installed")
@@ -290,3 +292,37 @@ def test_what_a_left_loop_saves(tmp_path: Path) -> None:
 
     assert trial(tmp_path, body) == (0, ["evaluated", "passed"])
     assert run_of(tmp_path / "error").sessions[0].error == "ArithmeticError: the loss exploded"
+
+
+def test_memory_that_is_taken_over(tmp_path: Path) -> None:
+    """By a function that has it donated, after steps that had not: the save fails, and says so; the next ones copy
+    first."""
+
+    def body(say: Say) -> None:
+        kind = JaxArrays()
+        kind.by_reference = True
+        array = jnp.arange(3.0)
+        copied = copy_tree({"a": array}, (kind,))
+        jax.jit(lambda value: value + 1, donate_argnums=0)(array)
+        with pytest.raises(SaveFailedError, match="The memory of a was taken over"):
+            write_tree(str(tmp_path), copied, (kind,))
+        assert not kind.by_reference
+        say("passed")
+
+    assert passed(trial(tmp_path, body))
+
+
+def test_wrong_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Are refused before anything is written, and so are processes that do not know each other."""
+    monkeypatch.setattr(jax, "process_count", lambda: 1)
+    with pytest.raises(TypeError, match=r"state\['data'\] is a builtins.list"):
+        supervised(tmp_path, state={}, data=[1, 2])
+    with pytest.raises(ValueError, match='state has "data", which is the name'):
+        supervised(tmp_path, state={"data": 1})
+    with pytest.raises(ValueError, match="save_steps is 0"):
+        supervised(tmp_path, state={}, save_steps=0)
+    monkeypatch.setattr(jax, "process_count", lambda: 4)
+    monkeypatch.setattr(jax, "process_index", lambda: 2)
+    with pytest.raises(RanksError, match=r"process 2 of 4, and they have no coordination service: call jax\.distrib"):
+        supervised(tmp_path, state={})
+    assert not list(tmp_path.iterdir())

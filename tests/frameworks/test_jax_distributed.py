@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from trial import Job, Others
+
+from supervisor_core.base.errors import CheckpointError, RanksError
+from supervisor_core.checkpoint.jax_files import FOLDER
+from supervisor_core.jax.ranks import JaxRanks
+from supervisor_core.jax.shards import ShardedArrays
 
 jax = pytest.importorskip("jax", reason="jax is not installed: make test-frameworks has it")
 pytest.importorskip("orbax.checkpoint", reason="orbax-checkpoint is not installed")
@@ -127,3 +132,50 @@ def test_pieces_that_are_none(tmp_path: Path) -> None:
         piece_file(place, 0, pieces)
         with pytest.raises(DamagedCheckpointError, match=text):
             files_of(SealedFiles.of(str(place)), ["w"])
+
+
+def test_pieces_of_another_dtype(tmp_path: Path) -> None:
+    """With as many bytes in all: refused when they are read."""
+    piece_file(tmp_path, 0, {"w#0:2:2:float64": np.ones(2, np.float32)})
+    with pytest.raises(DamagedCheckpointError, match="a piece has not the bytes of its shape"):
+        ShardedArrays(dict).load(SealedFiles.of(str(tmp_path)), ["w"])
+
+
+def test_a_process_that_cannot_write_its_pieces(tmp_path: Path) -> None:
+    """Is why the save has failed, in every process."""
+    with pytest.raises(OSError, match=r"could not be written: rank 1: OSError: \[Errno 28\]"):
+        write_pieces(Others(said="OSError: [Errno 28] No space left on device"), {}, str(tmp_path))
+    (tmp_path / FOLDER).write_text("in the way")
+    with pytest.raises(OSError, match="could not be written: rank 0: FileExistsError"):
+        write_pieces(Others(said=None), {"w#0:1:1:int8": np.ones(1, np.int8)}, str(tmp_path))
+
+
+def test_a_process_that_saves_alone() -> None:
+    """Has only its own pieces: that is no checkpoint."""
+    with pytest.raises(CheckpointError, match="not all of them save"):
+        ShardedArrays(dict).copy(None)
+
+
+def test_values_are_deleted_when_all_have_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service keeps at most two of each process."""
+    values: dict[str, bytes] = {}
+    client = SimpleNamespace(
+        key_value_set_bytes=values.__setitem__, key_value_delete=values.pop,
+        blocking_key_value_get_bytes=lambda key, wait: values[f"{key.rpartition('/')[0]}/0"],
+    )  # fmt: skip
+    monkeypatch.setattr(jax, "process_index", lambda: 0)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    ranks = JaxRanks(client)
+    ranks.open()
+    for number in range(10):
+        ranks.announce(number)
+        assert ranks.compare([number]) == [[number], [number]]
+    assert len(values) <= 2
+
+    def fail(key: str, wait: int) -> bytes:
+        raise RuntimeError("UNAVAILABLE: the service has ended")
+
+    client.blocking_key_value_get_bytes = fail
+    for _ in range(2):
+        with pytest.raises(RanksError, match="Another rank has ended, or cannot be reached: UNAVAILABLE"):
+            ranks.exchange(1)

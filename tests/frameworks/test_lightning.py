@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -340,3 +341,19 @@ def test_lightning_does_not_requeue(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert trial(tmp_path, body)[0] == -signal.SIGTERM
     assert [(item.step, item.trigger) for item in run_of(tmp_path).checkpoints] == [(3, "signal"), (7, "signal")]
     assert (tmp_path / "finalized").read_text() == "failed" and not list(tmp_path.glob("hpc_ckpt*"))
+
+
+class Fetches:
+    """A module that fetches its batches."""
+
+    def training_step(self, dataloader_iter: Any) -> None: ...
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    """Are refused before anything is written."""
+    with pytest.raises(ValueError, match="save_secs is -1"):
+        SupervisorCallback(tmp_path, save_secs=-1)
+    with pytest.raises(ValueError, match="fetches batches in the middle"):
+        SupervisorCallback(tmp_path).setup(SimpleNamespace(fast_dev_run=False, world_size=1), Fetches(), "fit")
+    SupervisorCallback(tmp_path).setup(SimpleNamespace(fast_dev_run=True), Fetches(), "fit")
+    assert not list(tmp_path.iterdir())

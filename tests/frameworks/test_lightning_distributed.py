@@ -14,6 +14,10 @@ from typing import Any
 import pytest
 from trial import Job
 
+from supervisor_core.base.errors import CheckpointError
+from supervisor_core.lightning.checkpoint import LightningState
+from supervisor_core.lightning.ranks import FitRanksState
+
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -152,3 +156,41 @@ def test_the_launcher_leaves_ranks_alone_that_end_by_a_signal() -> None:
     ended.set()
     watching.join()
     assert watching._run() and not killed
+
+
+def test_a_hook_that_fails() -> None:
+    """In the program's own part of a save, on any rank: it is why the save has failed, on rank 0."""
+
+    class Others:
+        rank, size, is_chief = 1, 2, False
+
+        def collect(self, value: Any) -> None:
+            said.append(value)
+
+    def dump(weights_only: bool) -> None:
+        raise ArithmeticError("no such hook")
+
+    said: list[Any] = []
+    trainer = LightningState(SimpleNamespace(_checkpoint_connector=SimpleNamespace(dump_checkpoint=dump)))
+    FitRanksState(ranks=Others(), trainer=trainer, own=()).collect()
+    assert said == [{"error": "ArithmeticError: no such hook"}]
+    state = FitRanksState(ranks=SimpleNamespace(is_chief=True, collect=lambda own: [None, {}]), trainer=trainer)
+    state.collect()
+    with pytest.raises(ArithmeticError, match="no such hook"):
+        state.capture(5)
+
+
+def test_the_first_error_is_why_a_run_failed(tmp_path: Path, job: Callable[[Path], Job]) -> None:
+    """Rank 0 fails as well, since it has lost that rank: its own error comes after it."""
+    failed = job(tmp_path)
+    failed.run({"act": "fail", "rank": 1, "step": 5, "observed": 3600})
+    (session,) = failed.watch().sessions
+    assert (failed.status, session.outcome) == (1, "error")
+    assert (session.error or "").startswith("ArithmeticError: the loss exploded on rank 1; then on rank 0: ")
+
+
+def test_rank_0_does_not_save_alone() -> None:
+    """As after an error of its own: hooks of the program may wait for the other ranks."""
+    trainer = LightningState(SimpleNamespace())
+    with pytest.raises(CheckpointError, match="saves nothing of Lightning's alone"):
+        FitRanksState(ranks=SimpleNamespace(is_chief=True), trainer=trainer, own=()).capture(3)

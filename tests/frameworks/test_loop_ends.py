@@ -110,3 +110,12 @@ def test_wrong_ends(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="The loader is a int; expected a DataLoader"):
         begin(3)
     assert not (tmp_path / "run").exists()
+
+
+def test_an_optimizer_that_makes_no_step_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is saved, and a training that has a number of steps does not end."""
+    model = torch.nn.Linear(1, 1)
+    given, other = (torch.optim.SGD(model.parameters(), 0.1) for _ in range(2))
+    for _ in supervised(range(1001).__iter__(), tmp_path / "run", model=model, optimizer=given):
+        other.step()
+    assert caplog.text.count("1000 batches, and the optimizer has made no step: nothing is saved") == 1

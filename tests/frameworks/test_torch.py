@@ -354,3 +354,15 @@ def test_a_step_does_nothing_on_a_device(tmp_path: Path) -> None:
         list(batches)
 
     assert trial(tmp_path, work) == (0, ["aten._local_scalar_dense.default"])
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    """Are refused before anything is written."""
+    model = torch.nn.Linear(1, 1)
+    with pytest.raises(ValueError, match="epochs is 0"):
+        supervised([], tmp_path, epochs=0, model=model)
+    with pytest.raises(ValueError, match="state has data, which supervised"):
+        supervised([], tmp_path, model=model, state={"data": model})
+    with pytest.raises(TypeError, match=r"state\['ema'\] is a builtins.int"):
+        supervised([], tmp_path, model=model, ema=5)
+    assert not list(tmp_path.iterdir())

@@ -18,6 +18,9 @@ from unittest.mock import Mock
 import pytest
 from trial import Job, Others, launch, run_of
 
+from supervisor_core.training.distributed_run import At, DistributedRun, Row
+from supervisor_core.training.ranks import ALONE
+
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
 if not torch.distributed.is_available():
@@ -301,3 +304,24 @@ def test_a_rank_that_cannot_write_its_shards(tmp_path: Path, monkeypatch: pytest
     assert not os.listdir(tmp_path)
     with pytest.raises(CheckpointError, match="split over the ranks, and not all of them save"):
         state.capture(5)
+
+
+def run_with(logdir: Path, others: Others) -> DistributedRun:
+    """A session of one of several ranks that has not begun."""
+    state = RanksState(ranks=others, objects={"data": LoaderPosition([1], random_sources)})
+    return DistributedRun(str(logdir), state=state, options=Options(), policy=SavePolicy(), facade="supervised")
+
+
+def test_ranks_at_different_steps(tmp_path: Path) -> None:
+    """Are an error that names them, on every rank."""
+    run = run_with(tmp_path, Others(row=lambda row: Row(At.STEP, 4)))
+    with pytest.raises(RanksError, match=r"Rank 1 is in its loop at step 4, and rank 0 is at its loop's end at step 5"):
+        run._compare(Row(At.END, 5))
+
+
+def test_a_checkpoint_of_rank_0_alone() -> None:
+    """Says that, and not that there were other ranks."""
+    state = RanksState(ranks=Others(1), objects={"data": LoaderPosition([1], random_sources, ranks=2)})
+    tree = {"objects": {"data": {"epoch": 1, "batch": 6, "start": None, "ranks": 2}}, "random": {}}
+    manifest = Manifest(format="state-tree", step=12, facts={NUMBER: "2"}, not_captured=(ALONE,))
+    assert state.resume(manifest, tree, {}).reasons == (ALONE,)

@@ -230,3 +230,25 @@ def test_the_example_goes_on_exactly(tmp_path: Path, starter_of: Callable[..., A
     resumed = starter.run([*arguments, str(tmp_path / "run")])
     assert "nothing is known against an exact resume" in resumed.stderr and len(tests) == 3
     assert [line for line in resumed.stdout.splitlines() if "Test" in line] == tests[1:]
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_an_error_in_an_epoch(tmp_path: Path, within: bool) -> None:
+    """In its batches, or after them: it is the session's, nothing is saved, and a later start goes on exactly."""
+    _, truth = trial(tmp_path, lambda say: program(tmp_path / "truth", say))
+
+    def fail(loop: Any, step: int) -> None:
+        if step == 9:
+            raise ArithmeticError("the loss exploded")
+
+    def after(loop: Any, epoch: int) -> None:
+        if epoch == 1:
+            raise ArithmeticError("the test failed")
+
+    status, _ = trial(tmp_path, lambda say: program(tmp_path / "run", say, event=fail, within=within))
+    assert status == 1
+    status, (_, *second) = trial(tmp_path, lambda say: program(tmp_path / "run", say, after=after, within=within))
+    assert status == 1 and second == truth[9:14]
+    status, (verdict, *third) = trial(tmp_path, lambda say: program(tmp_path / "run", say))
+    assert (status, verdict, third) == (0, "exact", truth[13:])
+    assert [one.outcome for one in run_of(tmp_path / "run").sessions] == ["error", "error", "completed"]

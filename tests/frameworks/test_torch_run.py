@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trial import Event, Say, at, calls_of, killed_and_resumed, run_of
+from trial import Event, Say, at, calls_of, killed_and_resumed, run_of, trial
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
@@ -139,3 +139,23 @@ def test_the_example_goes_on_exactly(tmp_path: Path, starter_of: Callable[..., A
     resumed = starter.run([*arguments, str(tmp_path / "run")])
     assert "nothing is known against an exact resume" in resumed.stderr
     assert resumed.stdout.splitlines() == whole[-len(resumed.stdout.splitlines()) :] != []
+
+
+def test_a_loop_without_with_ends_its_session(tmp_path: Path) -> None:
+    """By a break, an error, or a signal, as that of `supervised`."""
+
+    def left(say: Say, how: str) -> None:
+        for step in supervise(tmp_path / how, state={"model": torch.nn.Linear(2, 1)}, save_secs=None).steps(5):
+            if step == 3 and how == "break":
+                break
+            if step == 3 and how == "error":
+                raise ArithmeticError("the loss exploded")
+            if step == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    found = {}
+    for how in ("break", "error", "signal"):
+        status, _ = trial(tmp_path, partial(left, how=how))
+        (session,) = run_of(tmp_path / how).sessions
+        found[how] = (status, session.outcome)
+    assert found == {"break": (0, "completed"), "error": (1, "error"), "signal": (-signal.SIGTERM, "signal")}

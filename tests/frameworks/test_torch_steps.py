@@ -15,6 +15,9 @@ import numpy as np
 import pytest
 from trial import PAUSE, Event, Say, at, killed_and_resumed, run_of, trial
 
+from supervisor_core.base.errors import CheckpointError
+from supervisor_core.torch.position import OTHER_LOOP
+
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
 import supervisor_core  # noqa: E402
@@ -204,3 +207,12 @@ def test_the_example_goes_on_exactly(tmp_path: Path, starter_of: Callable[..., A
         and resumed.stdout.splitlines()[-1] == whole.stdout.splitlines()[-1]
     )
     assert [session.outcome for session in run_of(tmp_path / "run").sessions] == ["signal", "completed"]
+
+
+def test_another_kind_of_loop_is_refused(tmp_path: Path) -> None:
+    """A checkpoint of a range in a loop over a loader, and the other way round: with what to do."""
+    for first, second in ((range(2), [1, 2]), ([1, 2], range(4))):
+        logdir = tmp_path / type(first).__name__
+        assert len(list(supervised(first, logdir, model=Net()))) == 2
+        with pytest.raises(CheckpointError, match=OTHER_LOOP.partition("{")[0]):
+            list(supervised(second, logdir, model=Net(), epochs=1))

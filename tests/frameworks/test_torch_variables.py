@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from supervisor_core.torch.loop_frame import UNSEEN
+
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
 from supervisor_core.torch import supervised  # noqa: E402
@@ -205,3 +207,53 @@ def test_the_numbers_of_enumerate_are_named(tmp_path: Path, around: Callable[[An
     assert loop.exactness is not None
     assert tuple(reason for reason in loop.exactness.reasons if "enumerate" in reason) == reasons
     assert any("enumerate" in limit for limit in loop.limits) is (bool(reasons) and not own_epochs)
+
+
+class Odd:
+    """What cannot be asked what it is."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("not yet connected")
+
+
+class Unshown:
+    """What cannot be shown, once it was trained with."""
+
+    is_used = False
+
+    def __repr__(self) -> str:
+        if self.is_used:
+            raise OSError("gone")
+        return "unshown"
+
+
+class Closed(torch.nn.Linear):  # type: ignore[misc]
+    """A model that is closed while the training goes on."""
+
+    is_closed = False
+
+    def parameters(self, recurse: bool = True) -> Any:
+        if self.is_closed:
+            raise OSError("closed")
+        return super().parameters(recurse)
+
+
+def test_what_cannot_be_looked_at_is_named_and_ends_nothing(tmp_path: Path) -> None:
+    """Before the first step, after it, and at a later save."""
+    model = Net()
+    odd, item, teacher = Odd(), Unshown(), Closed(1, 1)
+    array = np.array([item], dtype=object)
+    with supervised(range(3), tmp_path, model=model, save_secs=None) as loop:
+        for step in loop:
+            model(*get_batch())
+            item.is_used = True
+            teacher.is_closed = step == 2
+        limits = loop.limits
+    del odd, array
+    assert [limit for limit in limits if "cannot be looked at" in limit] == [
+        UNSEEN.format("odd", "RuntimeError: not yet connected"),
+        UNSEEN.format("array", "OSError: gone"),
+        UNSEEN.format("teacher", "OSError: closed"),
+    ]
+    assert loop.global_step == 3

@@ -299,3 +299,11 @@ def test_the_newest_whole_checkpoint_is_chosen(tmp_path: Path) -> None:
     assert sealing.newest(str(tmp_path), start_over=True) is None
     shutil.rmtree(tmp_path / "checkpoint-18")
     assert sealing.newest(str(tmp_path)) is None
+
+
+def test_wrong_arguments() -> None:
+    """Are refused."""
+    with pytest.raises(ValueError, match="save_secs is -1"):
+        SupervisorCallback(save_secs=-1)
+    with pytest.raises(RuntimeError, match="Give this callback to a Trainer"):
+        SupervisorCallback().resume_from()

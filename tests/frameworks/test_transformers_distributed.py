@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 from trial import Job, Others, launch
 
+from supervisor_core.base.errors import CheckpointError
+from supervisor_core.training.saver import Job as SaveJob
+
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: make test-frameworks has it")
 
@@ -156,3 +159,29 @@ def test_what_splits_a_model_is_refused() -> None:
         args = SimpleNamespace(**{**plain, "distributed_state": state, **given})
         with pytest.raises(ValueError, match=text):
             SupervisorCallback().on_init_end(args, None, None)
+
+
+def test_a_part_that_is_missing(tmp_path: Path) -> None:
+    """Is an error that names the rank: a checkpoint without its random states is not sealed."""
+    saver = saver_of(tmp_path, Others())
+    (tmp_path / "checkpoint-8").mkdir()
+    (tmp_path / "checkpoint-8" / "rng_state_0.pth").touch()
+    with pytest.raises(CheckpointError, match=r"rng_state_1.pth of rank 1 is missing: all ranks need the same"):
+        saver._write(SaveJob(8, "timer"))
+
+
+def test_what_splits_a_state_is_refused() -> None:
+    """Likewise; DistributedDataParallel is not."""
+    state = SimpleNamespace(distributed_type="MULTI_GPU")
+    args: Any = SimpleNamespace(
+        world_size=2, fsdp=[], deepspeed=None, save_on_each_node=False, distributed_state=state
+    )  # fmt: skip
+    model = torch.nn.Linear(1, 1)
+    ranks.refuse_split(args, model, torch.optim.SGD(model.parameters()))
+    zero = SimpleNamespace(optimizer=type("ZeroRedundancyOptimizer", (), {})())
+    with pytest.raises(ValueError, match="here is a ZeroRedundancyOptimizer, in 2 processes"):
+        ranks.refuse_split(args, model, zero)
+    split = type("DTensor", (torch.nn.Parameter,), {})(torch.zeros(1))
+    model.weight = split
+    with pytest.raises(ValueError, match="here is a model that is split over them"):
+        ranks.refuse_split(args, model, None)
