@@ -334,3 +334,11 @@ def test_item_33_asking_clears_nothing(facade: Any) -> None:
         with pytest.raises(ValueError, match="kept") as raised:
             coord.raise_requested_exception()
         assert raised.value is error
+
+
+def test_item_26_what_a_looper_refuses(facade: Any) -> None:
+    """No coordinator, or arguments without a target."""
+    with pytest.raises(ValueError, match="'coord' argument must be a Coordinator"):
+        facade.LooperThread(object(), 1)
+    with pytest.raises(ValueError, match="require that you also pass 'target'"):
+        facade.LooperThread(facade.Coordinator(), 1, args=(1,))

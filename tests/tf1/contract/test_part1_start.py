@@ -311,3 +311,34 @@ def test_item_14_checkpoint_events_need_a_global_step(
     counted = name == "global_step"
     assert Path(v1.train.latest_checkpoint(logdir)).name == ("model.ckpt-0" if counted else "model.ckpt")
     assert (CHECKPOINT in [status for status, _ in logs(read_events, logdir)]) is counted
+
+
+def test_item_12_services_tick_on_their_interval(
+    facade: Any, build_model: Callable[..., Any], logdir: str, read_events: Any, wait_until: Any
+) -> None:
+    """Summaries, steps per second and checkpoints go on coming."""
+    model = build_model()
+    v1.summary.scalar("loss", model.weight)
+    supervisor = facade.Supervisor(logdir=logdir, save_model_secs=0.02, save_summaries_secs=0.02)
+
+    def count(sess: Any) -> int:
+        sess.run(model.train_op)
+        supervisor.summary_writer.flush()
+        events = [event for file in read_events(logdir, telemetry=False) for event in file]
+        tags = [value.tag for event in events for value in event.summary.value]
+        checkpoints = sum(event.session_log.status == CHECKPOINT for event in events)
+        return min(tags.count("loss"), tags.count("global_step/sec"), checkpoints)
+
+    with supervisor.managed_session() as sess:
+        wait_until(lambda: count(sess) >= 3)
+
+
+def test_item_11_no_writer_no_events(
+    facade: Any, build_model: Callable[..., Any], logdir: str, read_events: Any
+) -> None:
+    """Without a writer the checkpoint service runs, and no events file is written; by ours one, for the telemetry."""
+    build_model()
+    supervisor = facade.Supervisor(logdir=logdir, summary_writer=None, save_model_secs=1000)
+    with supervisor.managed_session(start_standard_services=False) as sess:
+        assert len(supervisor.start_standard_services(sess)) == 1
+    assert bool(read_events(logdir)) == (facade.name == "ours")

@@ -200,3 +200,20 @@ def test_item_29_a_program_in_camel_case(supervisor: Any, facade: Any, build_mod
     supervisor.Stop()
     assert done == ["ran"]
     sess.close()
+
+
+def test_item_27_the_session_is_closed(supervisor: Any) -> None:
+    """After the block the session does not run any more."""
+    with supervisor.managed_session() as sess:
+        pass
+    with pytest.raises(RuntimeError, match="closed"):
+        sess.run(supervisor.global_step)
+
+
+def test_item_27_a_supervisor_can_be_used_again(supervisor: Any) -> None:
+    """A second managed session of the same supervisor clears the stop, and ends as the first."""
+    for _ in range(2):
+        with supervisor.managed_session() as sess:
+            assert not supervisor.should_stop()
+            assert sess.run(supervisor.global_step) == 0
+        assert supervisor.should_stop()

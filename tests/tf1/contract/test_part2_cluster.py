@@ -182,3 +182,10 @@ def test_a_cluster_that_does_not_answer_is_waited_for_as_long_as_was_asked(
     assert str(raised.value) == (
         f"Session was not ready after waiting 0.01 secs. Waited for ps:0 ({address}): unreachable"
     )
+
+
+def test_a_second_chief_can_be_allowed(ours: Any, build_model: Callable[..., Any], train: Any, logdir: str) -> None:
+    """With `Options(exclusive_logdir=False)` no chief is refused."""
+    build_model()
+    with ours.Supervisor(logdir=logdir).managed_session():
+        assert train(options=Options(exclusive_logdir=False)) == (0, 0)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from supervisor_core import MonitoredTrainingSession, Supervisor
 from supervisor_core.base.options import Options
 from supervisor_core.tf1 import supervisor as module
 
@@ -196,3 +197,82 @@ def test_a_session_that_is_not_managed_is_saved_by_stop(
     sess.close()
     assert newest(logdir) == "model.ckpt-5"
     assert Path(logdir, "model.ckpt-5.meta").exists()
+
+
+FACADES = pytest.mark.parametrize("facade", ["Supervisor", "MonitoredTrainingSession"])
+
+
+def open_session(facade: str, logdir: str) -> tuple[Any, Callable[[], None]]:
+    """Return a session without a block, and what ends it."""
+    if facade == "MonitoredTrainingSession":
+        sess = MonitoredTrainingSession(checkpoint_dir=logdir, save_checkpoint_secs=9999)
+        return sess, sess.close
+    supervisor = Supervisor(logdir=logdir, save_model_secs=9999)
+    sess = supervisor.prepare_or_wait_for_session()
+    supervisor.save_checkpoint()
+    return sess, supervisor.stop
+
+
+def test_the_final_checkpoint_can_be_declined(train: Any, logdir: str, wait_until: Callable[..., None]) -> None:
+    """With `Options(save_on_stop=False)` only the timer saves."""
+
+    def body(supervisor: Any, sess: Any, model: Any) -> None:
+        wait_until(lambda: newest(logdir))
+        for _ in range(50):
+            sess.run(model.train_op)
+
+    train(body=body, options=Options(save_on_stop=False))
+    assert newest(logdir) == "model.ckpt-0"
+
+
+@FACADES
+def test_an_exception_on_its_way_through_finally(
+    build_model: Callable[..., Any], logdir: str, ending: Any, facade: str
+) -> None:
+    """It counts as the same exception in a block does: the run has failed, and its last step is not saved."""
+    model = build_model()
+    sess, stop = open_session(facade, logdir)
+    with pytest.raises(ValueError, match="exploded"):
+        try:
+            sess.run(model.train_op)
+            raise ValueError("exploded")
+        finally:
+            stop()
+    assert (ending().reason, ending().error) == ("error", "ValueError: exploded")
+    assert newest(logdir) == "model.ckpt-0"
+
+
+@FACADES
+@pytest.mark.parametrize("error", [StopIteration(), tf.errors.OutOfRangeError(None, None, "no more")])
+def test_exhausted_input_that_is_handled(
+    build_model: Callable[..., Any], logdir: str, ending: Any, facade: str, error: Exception
+) -> None:
+    """The end of the input is no failure, wherever the program ends the session."""
+    model = build_model()
+    sess, stop = open_session(facade, logdir)
+    try:
+        sess.run(model.train_op)
+        raise error
+    except (StopIteration, tf.errors.OutOfRangeError):
+        stop()
+    assert (ending().reason, newest(logdir)) == ("exhausted", "model.ckpt-1")
+
+
+def test_services_end_with_a_session_that_the_program_closes(
+    ours: Any, build_model: Callable[..., Any], logdir: str, wait_until: Any, ending: Callable[[], Any]
+) -> None:
+    """Whatever a service was doing in it at that moment: it stops, and nothing is raised for that."""
+    build_model()
+    supervisor = ours.Supervisor(logdir=logdir, save_model_secs=0.01, save_summaries_secs=0.01)
+    sess = supervisor.prepare_or_wait_for_session()
+    sess.close()
+    names = ("checkpoint", "step_counter", "step_reader")
+    wait_until(
+        lambda: (
+            {each.name: each.state for each in supervisor.run_status().threads if each.name in names}
+            == dict.fromkeys(names, "stopped")
+        )
+    )
+    assert not supervisor.should_stop()
+    supervisor.stop()
+    assert ending().reason == "completed"

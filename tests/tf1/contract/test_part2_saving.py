@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,8 @@ import tensorflow as tf
 
 from supervisor_core.base.errors import SaveFailedError
 from supervisor_core.base.options import Options
+from supervisor_core.engine import deadline, recorder
+from supervisor_core.events.events_file import EventsFile
 
 v1 = tf.compat.v1
 CHECKPOINT = v1.SessionLog.CHECKPOINT
@@ -207,3 +210,32 @@ def test_keep_every_n_hours_survives_restarts(
                 sess.run(model.train_op)
                 supervisor.save_checkpoint()
     assert names(logdir) == ["model.ckpt-3", "model.ckpt-5"]
+
+
+def test_checkpoints_go_on_where_the_events_disk_hangs(
+    ours: Any, build_model: Callable[..., Any], logdir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk of the events' own that does not answer costs their records: checkpoints are saved as before, and the
+    session ends, with its final one."""
+    monkeypatch.setattr(recorder, "SYNC_SECS", 0.1)
+    monkeypatch.setattr(deadline, "RECORDS_SECS", 0.1)
+    model = build_model()
+    supervisor = ours.Supervisor(logdir=logdir, save_model_secs=9999, save_summaries_secs=0, stop_grace_secs=0.1)
+    sess = supervisor.prepare_or_wait_for_session()
+    supervisor.save_checkpoint()
+    answers, sync = threading.Event(), EventsFile.sync
+
+    def hang(self: Any) -> None:
+        answers.wait()
+        sync(self)
+
+    monkeypatch.setattr(EventsFile, "sync", hang)
+    try:
+        for _ in range(2):
+            sess.run(model.train_op)
+            assert os.path.exists(supervisor.save_checkpoint() + ".index")
+        sess.run(model.train_op)
+        supervisor.stop()
+        assert v1.train.latest_checkpoint(logdir) == f"{logdir}/model.ckpt-3"
+    finally:
+        answers.set()

@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+import supervisor_core
 from supervisor_core.base.errors import (
     DamagedCheckpointError,
     NoUsableCheckpointError,
+    SaveFailedError,
     UnreadableCheckpointError,
 )
 from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.engine.logdir_hold import LogdirHold
 
 v1 = tf.compat.v1
 
@@ -292,3 +295,80 @@ def test_damaged_ones_do_not_count_and_are_set_aside(run: Path, train_keeping: A
         *(f"model.ckpt-7{suffix}" for suffix in (DATA, INDEX, ".meta")),
     }
     assert tf.train.latest_checkpoint(aside.path) is None
+
+
+def test_a_state_file_that_is_a_directory(run: Path, train: Any, session_record: Any) -> None:
+    """The newest checkpoint is restored all the same; that nothing can be recorded there is an error that says so."""
+    as_state(Path.mkdir)(run)
+    with pytest.raises(SaveFailedError, match="Is a directory"):
+        train(steps=1)
+    assert session_record().restored_step == 7
+
+
+def test_a_flipped_bit_in_an_explicit_checkpoint(run: Path, ours: Any, build_model: Any) -> None:
+    """A program that names the checkpoint gets TensorFlow's type of error, and the same reason in it."""
+    change(DATA, lambda data: flip(data, 9))(run)
+    build_model()
+    with pytest.raises(tf.errors.DataLossError, match=WHERE % "weight"):
+        ours.SessionManager().prepare_session(
+            "", saver=v1.train.Saver(), checkpoint_filename_with_path=str(run / "model.ckpt-7")
+        )
+
+
+def test_older_ones_are_read_back_before_one_is_deleted(run: Path, train_keeping: Any) -> None:
+    """A bit that flipped in an older checkpoint is found before a good one is deleted for it."""
+    data = path_of(run, 5, DATA)
+    data.write_bytes(flip(data.read_bytes()))
+    train_keeping(3, before_the_end=True)
+    assert sorted(path.name for path in run.glob("*.index")) == [f"model.ckpt-{step}.index" for step in (3, 7, 8)]
+    [aside] = CheckpointStore(run).all_set_aside()
+    assert aside.name == "model.ckpt-5"
+
+
+def test_another_chief_in_the_logdir_renames_nothing(run: Path, train: Any) -> None:
+    """A session that does not hold the logdir alone passes damaged ones over, and leaves them where they are."""
+    change(DATA, flip)(run)
+    hold = LogdirHold(run)
+    hold.acquire("another")
+    try:
+        assert train(steps=1, options=Options(exclusive_logdir=False)) == (5, 6)
+    finally:
+        hold.release()
+    assert path_of(run, 7, INDEX).exists()
+    assert CheckpointStore(run).all_set_aside() == []
+
+
+def test_a_session_that_saves_nothing_renames_nothing(run: Path, train: Any, ours: Any, build_model: Any) -> None:
+    """Restoring alone moves nothing: an evaluation beside the training must not."""
+    change(DATA, flip)(run)
+    build_model()
+    before = left_of(run)
+    with ours.SessionManager().prepare_session("", saver=v1.train.Saver(), checkpoint_dir=str(run)) as sess:
+        assert sess.run("global_step:0") == 5
+    assert train(save_model_secs=0) == (5, 5)
+    assert left_of(run) == before
+    assert CheckpointStore(run).all_set_aside() == []
+
+
+def test_what_lies_outside_the_logdir_is_not_renamed(run: Path, train: Any) -> None:
+    """A damaged checkpoint elsewhere that the state file names is passed over, and stays as it is."""
+    elsewhere = run.parent / "elsewhere"
+    for suffix in (DATA, INDEX):
+        shutil.copyfile(path_of(run, 7, suffix), elsewhere / f"best-9{suffix}")
+    (elsewhere / f"best-9{DATA}").write_bytes(b"")
+    before = sorted(path.name for path in elsewhere.iterdir())
+    state_names(str(elsewhere / "best-9"))(run)
+    assert train(steps=1) == (7, 8)
+    assert sorted(path.name for path in elsewhere.iterdir()) == before
+
+
+def test_a_monitored_session_sets_them_aside_too(run: Path, build_model: Any, session_record: Any) -> None:
+    """The other facade passes the same ones over, says the same of them, and moves them likewise."""
+    change(DATA, lambda data: flip(data, 9))(run)
+    model = build_model()
+    with supervisor_core.MonitoredTrainingSession(checkpoint_dir=str(run), save_checkpoint_steps=1) as sess:
+        sess.run(model.train_op)
+    [skipped] = session_record().skipped
+    assert re.fullmatch(WHERE % "weight", skipped.reason)
+    [aside] = CheckpointStore(run).all_set_aside()
+    assert (aside.name, aside.reason) == ("model.ckpt-7", skipped.reason)

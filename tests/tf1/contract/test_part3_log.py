@@ -121,3 +121,9 @@ handler.setFormatter(logging.Formatter("mine: %(name)s %(message)s"))
 logging.getLogger({logger!r}).addHandler(handler)
 """
     assert log_of(SAYING.format(configured=configured)) == ["mine: supervisor_core a warning"]
+
+
+def test_a_program_that_turns_propagation_off_hears_its_own_handlers_only() -> None:
+    """With ``propagate = False`` and no handler nothing comes from here but Python's own last resort."""
+    configured = 'logging.getLogger("supervisor_core").propagate = False'
+    assert log_of(SAYING.format(configured=configured)) == ["a warning"]

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from supervisor_core import Options
 from supervisor_core.base.errors import LogdirInUseError
+from supervisor_core.checkpoint import bundle
 from supervisor_core.events.telemetry import SessionRecord
 from supervisor_core.run.model.run import Run
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
@@ -181,3 +182,24 @@ def test_telemetry_can_be_turned_off(train: Any, tmp_path: Path, read_events: An
     (events,) = read_events(tmp_path / "b")
     assert [event.session_log.status for event in events if event.HasField("session_log")][-1] == v1.SessionLog.STOP
     assert not [tag for tag in tags(events) if tag.startswith("supervisor/")]
+
+
+def test_a_checkpoint_that_is_deleted_while_it_is_looked_at(
+    ours: Any, build_model: Any, save_steps: Any, logdir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The training beside has saved another one, and keeps no more: that one is restored."""
+    model = build_model()
+    save_steps(logdir, model, 3)
+    verify = bundle.verify
+
+    def late(path: str, **how: Any) -> Any:
+        old = list(Path(logdir).glob("model.ckpt-3*"))
+        for file in old:
+            file.unlink()
+        if old:
+            save_steps(logdir, model, 7)
+        return verify(path, **how)
+
+    monkeypatch.setattr(bundle, "verify", late)
+    with ours.SessionManager().prepare_session("", saver=v1.train.Saver(), checkpoint_dir=logdir) as sess:
+        assert sess.run(model.global_step) == 7

@@ -275,3 +275,73 @@ def test_services_can_be_started_in_a_session_of_the_program_s_own(facade: Any, 
         while v1.train.latest_checkpoint(logdir) is None:
             sess.run(model.train_op)
         supervisor.stop()
+
+
+def test_a_subclass_s_saver_is_the_one_that_saves(facade: Any, build_model: Any, logdir: str) -> None:
+    """What an override of ``_init_saver`` settles is what the checkpoint service saves with."""
+    model = build_model()
+
+    class WeightOnly(facade.Supervisor):  # type: ignore[misc,name-defined]
+        def _init_saver(self, saver: Any = facade.Supervisor.USE_DEFAULT) -> None:
+            super()._init_saver(saver=v1.train.Saver([model.weight]))
+
+    supervisor = WeightOnly(logdir=logdir)
+    with supervisor.managed_session():
+        while v1.train.latest_checkpoint(logdir) is None:
+            assert not supervisor.coord.wait_for_stop(0.01)
+    names = [name for name, _ in tf.train.list_variables(logdir)]
+    assert names == [model.weight.op.name]
+
+
+def test_a_subclass_may_waive_the_check_of_devices(facade: Any, build_model: Any) -> None:
+    """``_verify_setup`` is what refuses variables without devices; an override decides."""
+    build_model()
+
+    class Lenient(facade.Supervisor):  # type: ignore[misc,name-defined]
+        def _verify_setup(self) -> None:
+            """Accept any graph."""
+
+    assert not Lenient(is_chief=False).is_chief
+
+
+def test_a_subclass_may_make_the_session_manager(facade: Any, build_model: Any) -> None:
+    """What ``_init_session_manager`` keeps in ``_session_manager`` is what makes the sessions."""
+    model = build_model()
+
+    class Ours(facade.Supervisor):  # type: ignore[misc,name-defined]
+        def _init_session_manager(self, session_manager: Any = None) -> None:
+            super()._init_session_manager(session_manager=facade.SessionManager(graph=self._graph))
+            self.made = self._session_manager
+
+    supervisor = Ours(recovery_wait_secs=7)
+    assert supervisor.session_manager is supervisor.made
+    assert supervisor._recovery_wait_secs == 7
+    with supervisor.managed_session() as sess:
+        assert sess.run(model.global_step) == 0
+
+
+def test_the_graph_is_written_by_an_override(facade: Any, build_model: Any, logdir: str) -> None:
+    """``_write_graph`` is called for each session, with the model ready; without the base's, nothing is written."""
+    build_model()
+    calls = []
+
+    class Silent(facade.Supervisor):  # type: ignore[misc,name-defined]
+        def _write_graph(self) -> None:
+            calls.append(self._graph_added_to_summary)
+
+    supervisor = Silent(logdir=logdir)
+    for _ in range(2):
+        with supervisor.managed_session():
+            pass
+    assert calls == [False, False]
+    assert not os.path.exists(os.path.join(logdir, "graph.pbtxt"))
+
+
+def test_graph_added_to_summary_says_so(facade: Any, build_model: Any, logdir: str) -> None:
+    """``_graph_added_to_summary`` is true while the open events file holds the graph."""
+    build_model()
+    supervisor = facade.Supervisor(logdir=logdir)
+    assert not supervisor._graph_added_to_summary
+    with supervisor.managed_session():
+        assert supervisor._graph_added_to_summary
+    assert not supervisor._graph_added_to_summary

@@ -156,3 +156,34 @@ def test_writing_summaries(
 
     assert read_summaries("additional") == [(4, 3.0)]
     assert len(read_events(logdir)) == 1
+
+
+def test_a_checkpoint_file_edited_by_hand(logdir: str) -> None:
+    """When in a pinch, the state file can be edited to recover from a checkpoint that is not the newest."""
+    with tf.Graph().as_default():
+        *_, my_train_op = my_model()
+        sv = supervisor_core.Supervisor(logdir=logdir)
+        with sv.managed_session() as sess:
+            for _ in range(3):
+                sess.run(my_train_op)
+                sv.save_checkpoint()
+    Path(logdir, "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
+    my_model()
+    sv = supervisor_core.Supervisor(logdir=logdir)
+    with sv.managed_session() as sess:
+        assert v1.train.global_step(sess, sv.global_step) == 2
+
+
+def test_logdir_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a logdir the model is initialized and trained, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    *_, my_train_op = my_model()
+    sv = supervisor_core.Supervisor(logdir=None)
+    assert (sv.save_path, sv.summary_writer) == (None, None)
+    with sv.managed_session() as sess:
+        for _ in range(10):
+            if sv.should_stop():
+                break
+            sess.run(my_train_op)
+        assert v1.train.global_step(sess, sv.global_step) == 10
+    assert list(tmp_path.iterdir()) == []
