@@ -16,6 +16,7 @@ from tensorflow.python.client import session as client
 
 from supervisor_core.engine.step_lock import StepLock
 from supervisor_core.tf1.session import SupervisedSession
+from supervisor_core.tf1.step_detection import TrainingOps
 
 v1 = tf.compat.v1
 
@@ -303,3 +304,36 @@ def test_the_first_run_of_some_fetches_is_known(model: Any) -> None:
             sess.run([model.global_step])
             sess.run({"step": model.global_step})
     assert first == [True, False, False]
+
+
+def test_counting_never_costs_a_run(
+    sess: SupervisedSession, model: Any, diary: Diary, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the graph cannot be made out, runs go on uncounted, and that is said once."""
+
+    def stumble(*arguments: Any) -> bool:
+        raise RuntimeError("what is this?")
+
+    monkeypatch.setattr(TrainingOps, "updates", stumble)
+    for _ in range(3):
+        sess.run(model.train_op)
+    assert diary.lines == RUN * 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "The graph does not show which runs are steps; some are not counted."
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_constructor_errors_are_the_originals(graph: Any) -> None:
+    """Wrong arguments are refused in TensorFlow's words, and leave nothing behind that fails later."""
+    config = v1.ConfigProto()
+
+    def refusal(kind: Any, arguments: Any) -> str:
+        try:
+            kind(*arguments)
+        except TypeError as refused:
+            return str(refused)
+        return "taken"
+
+    for arguments in ((3,), (config,), ("", 3), ("", None, 3)):
+        assert refusal(SupervisedSession, arguments) == refusal(v1.Session, arguments) != "taken"

@@ -180,3 +180,18 @@ def test_quantized_variables_are_saved(graph: Any, new_session: Any, tmp_path: P
     snapshot.write(str(tmp_path / "model.ckpt"))
     bundle.verify(tmp_path / "model.ckpt")
     assert tf.train.load_checkpoint(str(tmp_path / "model.ckpt")).get_tensor("quantized").tolist() == [1, 2]
+
+
+def test_a_snapshot_that_fails_holds_nothing(graph: Any, new_session: Any, writer: str) -> None:
+    """A variable without a value fails the snapshot as it fails a save; the next one works."""
+    v1.get_variable("a", [10], use_resource=True)
+    late = v1.Variable(tf.ones([3]), name="late", use_resource=False, collections=["late"])
+    saver = v1.train.Saver([*v1.global_variables(), late])
+    snapshot = build(graph, saver)
+    session = new_session()
+    with pytest.raises(tf.errors.FailedPreconditionError, match="late"):
+        take(snapshot, session)
+    snapshot.drop()
+    session.run(late.initializer)
+    take(snapshot, session)
+    snapshot.drop()

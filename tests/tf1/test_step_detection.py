@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -279,3 +280,23 @@ def test_a_change_without_a_step_is_saved_at_the_end(build_model: Callable[..., 
         sess.run(model.train_op)
         sess.run(change)
     assert tf.train.load_checkpoint(logdir).get_tensor("weight") == 99.0
+
+
+@BOTH
+def test_many_threads_may_ask_at_once(step: Any, resource: bool) -> None:
+    """Threads that ask while the answer is being found all get the right one."""
+    op = step.graph.as_graph_element(v1.assign_add(step, 1)).op
+    training_ops = TrainingOps(step.graph, step)
+    answers: list[bool] = []
+    start = threading.Barrier(4)
+
+    def ask() -> None:
+        start.wait()
+        answers.extend([training_ops.updates([op]), not training_ops.updates([step.op])])
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [True] * 8

@@ -17,6 +17,7 @@ import supervisor_core
 from supervisor_core.base.options import Options
 from supervisor_core.engine.logdir_hold import LogdirHold
 from supervisor_core.events.telemetry import RecoveryRecord, SessionRecord
+from supervisor_core.tf1.cluster.ready_flag import ReadyFlag
 from tests.story.holds import edit, ends, peek
 
 v1 = tf.compat.v1
@@ -181,3 +182,31 @@ def test_a_session_lost_while_its_model_lives(
     [record] = [record for record in read_telemetry(logdir) if isinstance(record, RecoveryRecord)]
     assert (record.step, record.restored_step, record.restored_checkpoint) == (TRAINED, TRAINED, None)
     assert "failed to connect" in record.error
+
+
+def test_another_runs_model_is_not_kept(
+    chief: Train, logdir: str, target: str, graph: Any, build_model: Callable[..., Any]
+) -> None:
+    """Though it is alive on the same server, and the same model."""
+    chief(trains(logdir))
+    ended(logdir, None)
+    with tf.device("/cpu:0"):
+        build_model(resource=True)
+    mark = ReadyFlag(graph, "/cpu:0")
+    with v1.Session(target) as sess:
+        assert mark.set_by(sess) is not None
+        mark.set(sess, "another run's")
+    assert chief() == SAVED
+
+
+def test_a_model_that_is_not_whole_is_not_kept(
+    chief: Train, logdir: str, target: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A parameter server has gone and come back: its variables are gone, though others are still there."""
+    chief(trains(logdir))
+    ended(logdir, None)
+    with tf.Graph().as_default(), v1.Session(target) as sess:
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="weight")
+        sess.run(tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=False))
+    assert chief() == SAVED
+    assert "Only a part of the model of session" in caplog.text

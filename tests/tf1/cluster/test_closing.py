@@ -13,6 +13,7 @@ import tensorflow as tf
 from supervisor_core.tf1.cluster import connect
 from supervisor_core.tf1.cluster.connect import close_session
 from supervisor_core.tf1.session import SupervisedSession
+from tests.cases import each
 
 v1 = tf.compat.v1
 
@@ -67,3 +68,27 @@ def test_supervised_sessions_close_like_that(graph: Any) -> None:
         session.close()
         with pytest.raises(RuntimeError, match="closed"):
             session.run(tf.constant(2))
+
+
+@each("master", ["grpc://a:1", b"grpc://a:1"])
+def test_a_session_in_a_cluster_is_closed(master: str | bytes) -> None:
+    """In time, and what that raises is raised here."""
+    session = Session(master)
+    close_session(session)
+    assert len(session.closed_in) == 1
+    with pytest.raises(tf.errors.AbortedError):
+        close_session(Session(master, tf.errors.AbortedError(None, None, "gone")))
+
+
+def test_at_the_interpreters_end_a_session_in_a_cluster_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no thread can be started, closing it could last forever; one of this process is closed here."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    session, own = Session("grpc://a:1"), Session("")
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        close_session(session)
+    connect.close_with_timeout(own, 60.0)
+    assert (session.closed_in, own.closed_in) == ([], [threading.current_thread()])

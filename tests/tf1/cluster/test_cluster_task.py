@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from ports import free_port
 
+from supervisor_core.base.errors import OptionsError
 from supervisor_core.base.options import Options
 from supervisor_core.engine.tf_config import TaskIdentity
 from supervisor_core.tf1.cluster import task as task_module
@@ -156,3 +157,9 @@ def test_serving_with_a_logdir(
     server.serve(logdir, options=options)
     assert served == [(logdir, name, options or Options())]
     assert servers.joined == 0
+
+
+def test_an_environment_that_makes_no_sense() -> None:
+    """Says what came and what to do."""
+    with pytest.raises(OptionsError, match="TF_CONFIG is not JSON"):
+        ClusterTask.from_environment({"TF_CONFIG": "{"})

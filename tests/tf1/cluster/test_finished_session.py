@@ -124,3 +124,10 @@ def test_a_monitored_loop(model: Any, logdir: str, looks: bool) -> None:
             runs += 1
     assert (runs, hook.notes) == (0, ["begin"])
     assert (last_word(logdir)["ended"], last_word(logdir)["error"]) == ("completed", None)
+
+
+def test_an_error_of_the_program_is_an_error(supervisor: Any, logdir: str) -> None:
+    """Whatever else it does instead of training."""
+    with pytest.raises(ZeroDivisionError), supervisor.managed_session(""):
+        1 / 0  # noqa: B018
+    assert last_word(logdir)["ended"] == "error"

@@ -88,3 +88,42 @@ def test_a_stop_that_the_program_asks_for_is_an_error(graph: Any, logdir: str) -
     ):
         raise AssertionError("it never begins")
     assert last_word(logdir)["ended"] == "error"
+
+
+def test_a_signal_ends_a_session_that_is_made_again(
+    graph: Any, logdir: str, build_model: Callable[..., Any], read_telemetry: Callable[..., list[Any]]
+) -> None:
+    """While it waits to try again; the stop record has the signal, not the error that it was retrying."""
+    model = build_model()
+
+    class Lost(v1.train.SessionRunHook):  # type: ignore[misc]
+        def before_run(self, run_context: Any) -> None:
+            interrupt()
+            raise tf.errors.UnavailableError(None, None, "a process is gone")
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir, hooks=[Lost()], options=OPTIONS) as sess,
+    ):
+        sess.run(model.train_op)
+    [stop] = [record for record in read_telemetry(logdir) if record.kind == "stop"]
+    assert (stop.reason, stop.signal, stop.error) == ("signal", "SIGINT", None)
+
+
+def test_a_stop_while_a_checkpoint_is_waited_for(
+    graph: Any, logdir: str, build_model: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is initialised, and nothing saved, in the place of the checkpoint that was to come."""
+    build_model()
+    sv = supervisor_core.Supervisor(logdir=logdir, recovery_wait_secs=3600)
+    found = sv.session_manager._context
+
+    class Stopping(type(found)):  # type: ignore[misc]
+        def waiting_for(self, what: str | None) -> None:
+            sv.request_stop()
+
+    found.__class__ = Stopping
+    with pytest.raises(tf.errors.CancelledError, match="while waiting for a checkpoint to be available"):
+        sv.prepare_or_wait_for_session("", wait_for_checkpoint=True)
+    sv.stop()
+    assert v1.train.latest_checkpoint(logdir) is None

@@ -137,3 +137,27 @@ def test_a_signal_is_its_last_word(script: Script, logdir: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         server.serve()
     assert last_word(logdir)["ended"] == "signal"
+
+
+def test_it_serves_though_nothing_can_be_read_or_written(serve: Callable[..., None], logdir: str) -> None:
+    """Where the logdir should be there is a file: variables are held all the same."""
+    Path(logdir).write_text("in the way")
+    serve(*[nothing] * 5, lambda: True)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"ended": "error", "phase": "stopped"},
+        {"waiting_for": "the chief"},
+        {"phase": "starting"},
+        {"pid": 2**22 + 1},
+        {"phase": "serving", "name": "ps:1"},
+    ],
+)
+def test_who_does_not_train_does_not_keep_it(
+    serve: Callable[..., None], chief: Chief, logdir: str, values: dict[str, Any]
+) -> None:
+    """A worker that failed, was killed, or has not yet begun; and another parameter server."""
+    chief.acquire("a")
+    serve(says(logdir, **values), lambda: chief.release("completed") and None)

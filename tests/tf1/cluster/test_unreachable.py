@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from supervisor_core.tf1.cluster import wait
 from supervisor_core.tf1.cluster.wait import remember_cluster, unreachable_tasks
+from tests.cases import each
 
 NOTHING_KNOWN = "a process of the cluster that does not answer (set TF_CONFIG to name it)"
 
@@ -86,3 +87,31 @@ def test_the_cluster_of_the_session(nobody: str, config: Callable[..., object]) 
     remember_cluster({"worker": {0: nobody}})
     session = tf.compat.v1.ConfigProto(cluster_def=tf.train.ClusterSpec({"ps": [nobody]}).as_cluster_def())
     assert unreachable_tasks(session) == f"ps:0 ({nobody}): unreachable"
+
+
+@each(
+    "address",
+    [
+        "here",
+        "",
+        ":",
+        "127.0.0.1:",
+        "127.0.0.1:x",
+        "127.0.0.1:99999999",
+        "127.0.0.1:70000",
+        "127.0.0.1:-1",
+        "h" * 70 + ".a:1",
+        "[::1",
+        "a b:1",
+    ],
+)
+def test_an_address_that_is_none_does_not_answer(address: str) -> None:
+    """Nothing is raised over it."""
+    remember_cluster({"ps": {0: address}})
+    assert unreachable_tasks(None) == f"ps:0 ({address}): unreachable"
+
+
+def test_an_unknown_host_does_not_answer() -> None:
+    """As after a pod's end: its name is gone."""
+    remember_cluster({"ps": {0: "no-such-host.invalid:2222"}})
+    assert unreachable_tasks(None) == "ps:0 (no-such-host.invalid:2222): unreachable"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
+from supervisor_core.base.errors import RunFinishedError
 from supervisor_core.tf1.cluster import wait as wait_module
 from supervisor_core.tf1.cluster.wait import DeadlineWait, SessionContext
 
@@ -156,3 +158,41 @@ def test_an_interrupt_leaves_nothing_behind(context: Around, blocked: Blocked) -
     blocked.let_go.set()
     assert blocked.is_discarded.wait(60.0)
     assert blocked.discarded == ["late"]
+
+
+def test_a_call_that_fails_fails_the_wait(context: Around) -> None:
+    """With its very error."""
+
+    def fail() -> str:
+        raise tf.errors.InvalidArgumentError(None, None, "no such device")
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no such device"):
+        DeadlineWait(60.0, 1.0, context).call_blocking(fail, who=never, discard=never)
+
+
+def test_a_finished_run_ends_a_blocked_call(context: Around, blocked: Blocked) -> None:
+    """Who asks for whom it waits hears that there is nothing left to do, and waits no longer."""
+
+    def who() -> str:
+        raise RunFinishedError("There is nothing left to do here.")
+
+    with pytest.raises(RunFinishedError, match="nothing left"):
+        DeadlineWait(None, 1.0, context).call_blocking(blocked, who=who, discard=blocked.discard)
+    blocked.let_go.set()
+    assert blocked.is_discarded.wait(60.0)
+
+
+def test_a_call_that_returns_at_the_last_moment_is_in_time(context: Around, blocked: Blocked) -> None:
+    """While it is found out who does not answer, it may yet."""
+    threads: SimpleQueue[threading.Thread] = SimpleQueue()
+
+    def call() -> str:
+        threads.put(threading.current_thread())
+        return blocked()
+
+    def who() -> str:
+        blocked.let_go.set()
+        threads.get().join()
+        return "ps:0"
+
+    assert DeadlineWait(0.0, 1.0, context).call_blocking(call, who=who, discard=never) == "late"

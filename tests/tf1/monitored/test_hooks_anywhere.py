@@ -257,3 +257,27 @@ def test_a_small_checkpoint_is_there_when_the_step_returns(train_op: Any, logdir
             sess.run(train_op)
             assert os.path.exists(f"{logdir}/model.ckpt-{step}.meta")
         assert progress.snapshot().activity_secs["unproductive_checkpoint_save"] > 0
+
+
+def test_a_hook_that_is_driven_without_its_session_saves_all_the_same(train_op: Any, logdir: str) -> None:
+    """Some drivers never call ``after_create_session``: the first run saves then."""
+    hook = supervisor_core.CheckpointSaverHook(logdir, save_steps=2, saver=v1.train.Saver())
+    hook.begin()
+    init = v1.global_variables_initializer()
+    with v1.Session() as sess:
+        sess.run(init)
+        for _ in range(2):
+            _run_hooked(sess, [hook], train_op)
+    assert v1.train.latest_checkpoint(logdir) == f"{logdir}/model.ckpt-1"
+
+
+@each(ANYWHERE)
+def test_a_stop_at_a_step_in_any_session(session: Open, train_op: Any) -> None:
+    """After exactly this number of steps; a waiter whose step is reached does not wait."""
+    hooks = [supervisor_core.GlobalStepWaiterHook(0), supervisor_core.StopAtStepHook(num_steps=4)]
+    done = 0
+    with pytest.raises((StopIteration, RuntimeError)), session(hooks) as run:
+        for _ in range(9):
+            run(train_op)
+            done += 1
+    assert done == (3 if session is in_a_programs_own else 4)  # which raises within the run that was the last

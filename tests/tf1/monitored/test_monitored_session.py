@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import supervisor_core
+from supervisor_core.tf1.cluster import wait
 
 v1 = tf.compat.v1
 
@@ -137,3 +139,76 @@ def test_any_session_creator_will_do(whose: str, build_model: Any, logdir: str) 
             sess.run(model.train_op)
         assert sess.run_status().steps == 3
     assert v1.train.latest_checkpoint(logdir) == f"{logdir}/model.ckpt-3"
+
+
+def test_a_closed_session_stops_and_is_closed_once(train: Any) -> None:
+    """After close() should_stop() is true and graph is None; closing again is an error."""
+    graph = v1.get_default_graph()
+    sess = train.MonitoredSession()
+    assert sess.graph is graph and not sess.should_stop()
+    sess.close()
+    assert sess.should_stop() and sess.graph is None
+    with pytest.raises(RuntimeError, match="Session is already closed"):
+        sess.close()
+
+
+def test_two_items_in_a_collection_are_refused(train: Any) -> None:
+    """Contract, item 2: a scaffold does not choose among several."""
+    for _ in range(2):
+        v1.add_to_collection(v1.GraphKeys.READY_OP, tf.constant([""]))
+    with pytest.raises(RuntimeError, match="More than one item in the collection"):
+        train.MonitoredSession()
+
+
+def test_an_error_before_the_session_is_there_leaves_nothing_behind(recorder: Any, raises: Any, logdir: str) -> None:
+    """A hook that fails in ``begin`` ends the run, and the logdir is free again."""
+    hook = recorder(act={"begin": raises(ValueError("not today"))})
+    with pytest.raises(ValueError, match="not today"):
+        supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir, hooks=[hook])
+    with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir):
+        pass
+
+
+def test_a_worker_waits_for_the_chiefs_init_fn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chief's variables are initialised, and its init_fn is still at work: the worker is not ready."""
+    monkeypatch.setattr(wait, "LEAST_SECS", 60.0)  # for its one look, which tells why
+    server = v1.train.Server.create_local_server()
+    in_init_fn, go_on = threading.Event(), threading.Event()
+
+    def init_fn(scaffold: Any, session: Any) -> None:
+        in_init_fn.set()
+        assert go_on.wait(60)
+
+    def chief() -> None:
+        with tf.Graph().as_default(), tf.device("/cpu:0"):
+            v1.get_variable("weight", initializer=1.0)
+            scaffold = v1.train.Scaffold(init_fn=init_fn)
+            supervisor_core.ChiefSessionCreator(scaffold, server.target).create_session().close()
+
+    def worker(max_wait_secs: float) -> Any:
+        with tf.Graph().as_default(), tf.device("/cpu:0"):
+            v1.get_variable("weight", initializer=1.0)
+            creator = supervisor_core.WorkerSessionCreator(master=server.target, max_wait_secs=max_wait_secs)
+            return creator.create_session()
+
+    thread = threading.Thread(target=chief)
+    thread.start()
+    assert in_init_fn.wait(60)
+    with pytest.raises(tf.errors.DeadlineExceededError, match="init_fn"):
+        worker(0)
+    go_on.set()
+    thread.join()
+    worker(60).close()
+
+
+def test_a_singular_session_raises_a_threads_error_at_once(train: Any, recorder: Any) -> None:
+    """There should_stop() itself raises."""
+    coords = []
+    hook = recorder(act={"after_create_session": lambda session, coord: coords.append(coord)})
+    with (
+        pytest.raises(ValueError, match="in a thread"),
+        train.SingularMonitoredSession(hooks=[hook]) as sess,
+    ):
+        _report(coords[0], ValueError("in a thread"))
+        sess.should_stop()
+        pytest.fail("it did not raise")

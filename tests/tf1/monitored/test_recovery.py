@@ -150,3 +150,42 @@ def read_run(logdir: str) -> Any:
     watch = LogdirWatch(logdir)
     [watched] = watch.refresh().runs.values()
     return watched.run
+
+
+def test_losses_while_the_first_session_is_made_are_bounded() -> None:
+    """The original retries forever."""
+    hook = Losing("after_create_session", tuple(range(1, 99)))
+    options = supervisor_core.Options(max_recoveries=3, **QUICK)
+    with pytest.raises(tf.errors.UnavailableError):
+        supervisor_core.MonitoredSession(hooks=[hook], options=options)
+    assert hook.count == 4
+
+
+def test_the_waits_grow() -> None:
+    """Each recovery in a row waits twice as long, up to the limit."""
+    from supervisor_core.tf1.monitored.session import RecoveryBackoff
+
+    backoff = RecoveryBackoff(supervisor_core.Options(retry_initial_secs=1.0, retry_max_secs=4.0))
+    delays = [backoff.delay_secs(lost(), calls=7) for _ in range(4)]
+    for delay, longest in zip(delays, [1.0, 2.0, 4.0, 4.0], strict=True):
+        assert 0.75 * longest <= delay <= longest
+    assert backoff.delay_secs(lost(), calls=8) <= 1.0
+
+
+def test_a_stop_ends_the_wait(logdir: str, build_model: Any) -> None:
+    """Whoever requests a stop while the next session is waited for gets the error, at once."""
+    model = build_model()
+    options = supervisor_core.Options(retry_initial_secs=3600.0, retry_max_secs=3600.0)
+    hook = Losing("before_run", (1,))
+    with (
+        pytest.raises(tf.errors.UnavailableError),
+        supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir, hooks=[hook], options=options) as sess,
+    ):
+        renew = sess._runtime.new_coordinator
+
+        def renewed() -> None:
+            renew()
+            sess._runtime.coord.request_stop()
+
+        sess._runtime.new_coordinator = renewed
+        sess.run(model.train_op)

@@ -70,3 +70,20 @@ def test_the_coordinator_is_where_it_was(train: Any, build_model: Any) -> None:
             coord.request_stop(error)
         assert sess.should_stop()
     assert sess._coordinated_creator.coord is None and sess._coordinated_creator.tf_sess is None
+
+
+def test_the_chain_holds_over_a_recovery(train: Any, build_model: Any, recorder: Any) -> None:
+    """What was taken from it before goes on in the session that took the place of the lost one."""
+    model, losing = build_model(), recorder()
+    options = {} if train is v1.train else {"options": supervisor_core.Options(retry_initial_secs=0.001)}
+    with train.MonitoredSession(hooks=[losing], **options) as sess:
+        first, link = unwrapped(sess), sess._sess
+
+        def lose(context: Any) -> None:
+            losing.act.clear()
+            raise tf.errors.AbortedError(None, None, "")
+
+        losing.act["before_run"] = lose
+        assert sess.run(model.global_step) == 0
+        assert unwrapped(sess) is not first
+        assert link.run(model.global_step) == 0 and unwrapped(link) is unwrapped(sess)

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
-from supervisor_core.base.errors import LogdirInUseError
+from supervisor_core.base.errors import LogdirInUseError, NoUsableCheckpointError
 
 v1 = tf.compat.v1
 START, STOP, CHECKPOINT = v1.SessionLog.START, v1.SessionLog.STOP, v1.SessionLog.CHECKPOINT
@@ -233,3 +233,37 @@ def test_everybody_who_asks_for_the_logdirs_writer_gets_the_one(run_steps: Any, 
     assert [event.step for event in events if event.session_log.status == START] == [0, 77]
     assert "global_step/sec" in [value.tag for event in events for value in event.summary.value]
     assert logdir not in v1.summary.FileWriterCache._cache
+
+
+def test_a_monitored_session_passes_over_a_damaged_newest_checkpoint(
+    run_steps: Any, logdir: str, read_telemetry: Any
+) -> None:
+    """The newest whole one is restored, and the record says what was skipped; with none whole, an error lists them."""
+    run_steps(4, save_checkpoint_steps=2)
+    Path(f"{logdir}/model.ckpt-4.data-00000-of-00001").write_bytes(b"")
+    assert run_steps(1) == (2, 3)
+    *_, session = records(read_telemetry, logdir, "session")
+    assert [os.path.basename(item.path) for item in session.skipped] == ["model.ckpt-4"]
+    for path in Path(logdir).glob("*.index"):
+        path.write_bytes(b"")
+    with pytest.raises(NoUsableCheckpointError, match=r"model.ckpt-3"):
+        run_steps(1)
+
+
+def test_both_intervals_at_once_are_refused(train: Any, build_model: Any, logdir: str) -> None:
+    """As by the original: on steps, or on the clock."""
+    build_model()
+    with pytest.raises(ValueError, match="Can not provide both every_secs and every_steps"):
+        train.MonitoredTrainingSession(checkpoint_dir=logdir, save_checkpoint_secs=1, save_checkpoint_steps=1)
+
+
+def test_a_restored_step_is_not_saved_again(run_steps: Any, build_model: Any, logdir: str, read_telemetry: Any) -> None:
+    """A session that resumes, and does nothing, writes no checkpoint."""
+    run_steps(3)
+    before = {name: os.stat(f"{logdir}/{name}").st_mtime_ns for name in os.listdir(logdir) if "ckpt" in name}
+    with tf.Graph().as_default():
+        build_model()
+        with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir):
+            pass
+    assert {name: os.stat(f"{logdir}/{name}").st_mtime_ns for name in os.listdir(logdir) if "ckpt" in name} == before
+    assert [save.step for save in records(read_telemetry, logdir, "checkpoint")] == [0, 3]

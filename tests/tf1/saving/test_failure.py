@@ -150,3 +150,41 @@ def test_what_a_killed_save_left_is_swept(bench: Any, files: Any) -> None:
     (model.logdir / "mine.tempstate99").touch()
     model.save()
     assert model.names() == ["checkpoint", "mine.tempstate99", *files(1)]
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_directory_that_is_gone_fails_the_save_until_it_is_back(bench: Any, sharded: bool) -> None:
+    """A logdir that has gone away, as a network's may, is a fault of the outside world; when it is back all is well."""
+    model = bench(make_saver=lambda: v1.train.Saver(sharded=sharded))
+    model.save()
+    away = model.logdir.rename(model.logdir.with_name("away"))
+    model.logdir.write_text("a file where the directory was")
+    model.train()
+    result = model.checkpoints.save(model.session, "timer")
+    assert result.cause is not None and is_outside_fault(result.cause), result.error
+    model.logdir.unlink()
+    away.rename(model.logdir)
+    assert model.save().step == 3
+    assert model.listed() == ["model.ckpt-1", "model.ckpt-3"]
+
+
+def test_shards_that_do_not_merge_are_damage(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What TensorFlow finds damaged as it merges shards is reported and tried again, like what we find."""
+    model = bench()
+
+    def fail(self: Any, prefix: str) -> None:
+        raise tf.errors.DataLossError(None, None, "block checksum mismatch")
+
+    monkeypatch.setattr(module.Snapshot, "write", fail)
+    result = model.checkpoints.save(model.session, "timer")
+    assert isinstance(result.cause, DamagedCheckpointError) and "block checksum mismatch" in str(result.cause)
+
+
+def test_a_closed_session_is_no_fault_of_the_outside_world(bench: Any) -> None:
+    """Saving a session that is closed fails, and is not worth trying again."""
+    model = bench()
+    model.save()
+    model.session.close()
+    result = model.checkpoints.save(model.session, "final")
+    assert result.cause is not None and not is_outside_fault(result.cause)
+    assert (result.path, result.step) == (None, None)

@@ -83,3 +83,42 @@ def test_ctrl_c_at_each_change_of_a_save(bench: Any, max_to_keep: int) -> None:
         assert whole(model.logdir) == sorted(some(model.listed()))
         assert not list(model.logdir.glob("*_temp_*"))
     assert counted >= 4, "the state file, its directory, and what is deleted after it"
+
+
+def test_ctrl_c_at_each_change_of_a_save_in_place_of_another(bench: Any, value: Any) -> None:
+    """Without a global step each save replaces the last one: whatever the moment, one of the two is there, whole."""
+    model = bench(global_step=None)
+    model.checkpoints.attach(Publisher(session="a", attempt=1))
+    model.save()
+    number, replaced = 0, 0
+    while True:
+        number += 1
+        (before,) = {*value(model.logdir / "model.ckpt")}
+        model.train()
+        with interrupted_after(number) as made, suppress(KeyboardInterrupt):
+            model.checkpoints.save(model.session, "timer")
+        assert whole(model.logdir) == ["model.ckpt"]
+        (after,) = {*value(model.logdir / "model.ckpt")}
+        assert after in (before, before + 1.0)
+        assert not list(model.logdir.glob("*_temp_*"))
+        if len(made) < number:
+            break
+        replaced += after > before
+        model.save(steps=0)
+    assert replaced >= 4, "data, index, their directory, the state file"
+
+
+def test_a_graph_that_cannot_be_written_is_no_failed_save(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of more than 2 GB, of which protobuf makes no bytes: the checkpoint counts, and the reason is logged."""
+
+    class Large:
+        def SerializeToString(self) -> bytes:  # noqa: N802
+            raise ValueError("Message exceeds maximum protobuf size of 2GB")
+
+    model = bench(meta_graph_def=Large(), make_saver=lambda: v1.train.Saver(max_to_keep=1))
+    assert model.save().error is None
+    assert model.save().error is None
+    assert whole(model.logdir) == ["model.ckpt-2"]
+    assert "model.ckpt-2.meta, cannot be written: Message exceeds" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,13 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from supervisor_core.base.errors import UnlistedCheckpointsError
 from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.recovery import Skipped
+from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE
 from supervisor_core.checkpoint.state_file import read_state
 from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.tf1.tf_errors import is_outside_fault
 
 v1 = tf.compat.v1
 
@@ -176,3 +181,53 @@ def test_a_save_that_waits_is_not_kept_waiting_by_older_checkpoints(
     monkeypatch.setattr(bundle, "verify", verify)
     model.save()
     assert model.listed() == ["model.ckpt-3", "model.ckpt-4"]
+
+
+def skipped(path: str | None) -> list[Skipped]:
+    """Return what a session's start would say of a damaged checkpoint."""
+    assert path is not None
+    return [Skipped(path, "it was altered")]
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ENOTDIR])
+def test_a_directory_that_cannot_be_listed_fails_one_save(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """It is the disk's fault, which may pass: the save is tried again, and nothing was deleted meanwhile."""
+    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
+    model.save()
+    before = model.names()
+
+    def refuse(self: Any) -> set[str]:
+        raise OSError(number, os.strerror(number))
+
+    model.train()
+    with monkeypatch.context() as context:
+        context.setattr(CheckpointStore, "names", refuse)
+        result = model.checkpoints.save(model.session, "timer")
+    assert isinstance(result.cause, UnlistedCheckpointsError) and is_outside_fault(result.cause)
+    assert f"cannot be listed: {os.strerror(number)}" in (result.error or "")
+    assert model.names() == before
+    assert model.save().step == 3
+
+
+def test_the_number_of_damaged_ones_is_bounded(bench: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Beyond five the oldest that was set aside is deleted, with a word about it; the newest is there."""
+    model = bench()
+    for _ in range(MAX_SET_ASIDE + 1):
+        model.checkpoints.attach(holds=lambda directory: True, skipped=skipped(model.save().path))
+        model.save(steps=0)
+    aside = [item.name for item in CheckpointStore(model.logdir).all_set_aside()]
+    assert len(aside) == MAX_SET_ASIDE
+    assert f"model.ckpt-{MAX_SET_ASIDE + 1}" in aside
+    assert "more than 5 damaged checkpoints" in caplog.text
+
+
+def test_a_logdir_of_another_s_is_left_as_it_is(bench: Any, files: Any) -> None:
+    """Where the session does not hold the logdir, a damaged one does not count, and is not moved."""
+    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
+    damaged = model.save().path
+    model.checkpoints.attach(skipped=skipped(damaged))
+    model.save()
+    model.save()
+    assert model.names() == ["checkpoint", *files(1), *files(3)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -80,3 +81,18 @@ def test_without_a_global_step_one_checkpoint_is_replaced(bench: Any, value: Any
         assert (result.path, result.step) == (str(model.logdir / "model.ckpt"), None)
         assert value(model.logdir / "model.ckpt") == [steps] * 4
     assert model.listed() == ["model.ckpt"]
+
+
+def test_one_save_at_a_time(bench: Any) -> None:
+    """Saves asked for by several threads are done one after another, and all are good."""
+    model = bench()
+    results: list[SaveResult] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(model.checkpoints.save(model.session, "manual")))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [result.error for result in results] == [None] * 4

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.checkpoint.guard import Publisher
+from supervisor_core.tf1.tf_errors import is_outside_fault
 
 v1 = tf.compat.v1
 
@@ -100,3 +101,16 @@ def test_a_takeover_at_any_moment_of_a_save(bench: Any, passes: int) -> None:
     if passes < 4:  # index
         before.pop(LEDGER)
         assert {name: after[name] for name in before} == before
+
+
+def test_a_save_that_is_refused_is_not_tried_again(bench: Any) -> None:
+    """A takeover is for good: the error is no fault of the outside world that may pass."""
+    assert not is_outside_fault(LogdirInUseError("taken over"))
+    check = Check()
+    subject = bench()
+    subject.checkpoints.attach(Publisher(session="a", attempt=1, check=check))
+    check.left = 0
+    subject.train()
+    result = subject.checkpoints.save(subject.session, "timer")
+    assert isinstance(result.cause, LogdirInUseError)
+    assert contents(subject.logdir) == {}

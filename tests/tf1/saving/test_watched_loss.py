@@ -75,3 +75,9 @@ def test_a_loss_that_is_not_finite_stops_every_kind_of_save(
     model.session.run(loss.initializer, {loss.initial_value: 1.0})
     assert model.checkpoints.save(model.session, "timer", lambda step: step != 0).skipped
     assert model.names() == []
+
+
+def test_a_loss_of_no_graph_is_refused_at_once(bench: Any) -> None:
+    """A watched loss that is not there is an error that names it."""
+    with pytest.raises(OptionsError, match="'no_such_loss:0', which is not in the graph"):
+        bench(options=Options(watched_loss="no_such_loss:0"))
