@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -135,3 +137,18 @@ def test_wrong_calls(run: Command, logs: Path, tmp_path: Path) -> None:
     ):
         done = run("export", logs, *given)
         assert done.exit_code == 2 and text in done.stderr, done.stderr
+
+
+def test_a_full_disk_leaves_what_was_there(
+    run: Command, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the exit status of every command; nothing half is left."""
+    (tmp_path / "runs.csv").write_text("before")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    done = run("export", logs, "-o", tmp_path / "runs.csv")
+    assert (done.exit_code, done.stderr) == (74, "Error: Cannot write the output: No space left on device.\n")
+    assert (tmp_path / "runs.csv").read_text() == "before" and sorted(os.listdir(tmp_path)) == ["logs", "runs.csv"]

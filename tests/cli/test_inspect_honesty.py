@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -132,3 +133,18 @@ def test_fail_on_is_for_cron(run: Run, tmp_path: Path) -> None:
     assert run("inspect", tmp_path, "--fail-on", "lost,stalled").exit_code == 0
     assert run("inspect", tmp_path, "--fail-on", "failed", "--run", "done").exit_code == 0
     assert run("inspect", tmp_path, "--fail-on", "failed", "--json").exit_code == 3
+
+
+def test_a_run_that_may_not_be_listed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory is named, in the table's footnotes and in the object; status 1."""
+    write(tmp_path / "bad", reason="completed")
+    monkeypatch.setattr(
+        "supervisor_core.events.index.RunIndex.problem", f"{tmp_path}/bad: Permission denied", raising=True
+    )
+    shown = run("inspect", tmp_path)
+    assert f"not read bad: {tmp_path}/bad: Permission denied" in shown.stdout
+    assert shown.exit_code == 1
+    (seen,) = json.loads(run("inspect", tmp_path, "--json").stdout)["runs"]
+    assert seen["problems"] == [
+        {"path": None, "offset": None, "kind": "run", "text": f"{tmp_path}/bad: Permission denied"}
+    ]

@@ -92,3 +92,11 @@ def test_what_makes_no_sense_is_refused(run: Callable[..., Result], arguments: t
     result = run("manifests", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert complaint in result.stderr.splitlines()[-1]
+
+
+def test_what_cannot_be_written_is_said(run: Callable[..., Result], tmp_path: Path) -> None:
+    """One line names the file and the option."""
+    (tmp_path / "base").write_text("")
+    result = run("manifests", "--kustomize", str(tmp_path))
+    assert result.exit_code == 2
+    assert "base' cannot" in result.stderr.replace("/kustomization.yaml", "") and "--kustomize" in result.stderr

@@ -220,3 +220,44 @@ def test_verifying_moves_and_deletes_nothing(run: Run, logdir: Path) -> None:
     before = {path: path.read_bytes() for path in logdir.rglob("*") if path.is_file()}
     assert run("verify", logdir).exit_code == 1
     assert {path: path.read_bytes() for path in logdir.rglob("*") if path.is_file()} == before
+
+
+def test_a_torn_state_file_is_noted(run: Run, logdir: Path) -> None:
+    """The checkpoints are found all the same; the torn file is noted; status 1."""
+    (logdir / "first" / "checkpoint").write_bytes(b'model_checkpoint_path: "mod')
+    result = run("verify", logdir / "first")
+    assert result.exit_code == 1
+    assert "  note     the state file 'checkpoint' cannot be understood:" in result.stdout
+    assert "A restart would resume from model.ckpt-200 (step 200)." in result.stdout
+
+
+@each(
+    "make, words",
+    [
+        (lambda path: None, "does not exist."),
+        (lambda path: path.write_text(""), "give the directory that it is in: "),
+        (lambda path: Path(f"{path}.index").write_text(""), "is a checkpoint; give the directory that it is in: "),
+        (lambda path: path.mkdir(), "There are no events files and no checkpoints in"),
+    ],
+)
+def test_wrong_input_is_one_clear_line(run: Run, tmp_path: Path, make: Callable[[Path], Any], words: str) -> None:
+    """What is no directory, or holds no checkpoints, is said in one line; status 2, nothing on the way out."""
+    make(tmp_path / "given")
+    result = run("verify", tmp_path / "given")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_remote_logdir_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that does not answer, or is not known, is one clear line as well."""
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    for logdir, said in (
+        ("nosuchscheme://bucket/run", "Error: Cannot read events from 'nosuchscheme://bucket/run': no file system for"),
+        ("memory://no-such-run", "Error: memory://no-such-run cannot be listed: "),
+    ):
+        result = run("verify", logdir)
+        assert result.exit_code == 2
+        assert said in result.stderr and result.stderr.count("\n") == 1

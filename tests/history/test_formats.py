@@ -225,3 +225,27 @@ def test_without_pyarrow_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(EventsError, match=r"or name a .csv: .*pip install .*'pyarrow>=16'"):
         pyarrow("name a .csv")
+
+
+def test_points_of_a_file_that_is_replaced_while_it_is_held_are_those_of_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was held of it before is let go of."""
+    monkeypatch.setattr(index, "PIECE_BYTES", 300)
+    for name, value in (("run", 1.0), ("other", 2.0)):
+        with EventsWriter(tmp_path / name, clock=StillClock(1.7e9)) as writer:
+            for step in range(100):
+                writer.scalar("loss", value, step)
+    (file,), (other,) = (tmp_path / "run").iterdir(), (tmp_path / "other").iterdir()
+    found: list[float] = []
+
+    def take(run: RunPoints) -> None:
+        for _, by_tag in run.pieces:
+            found.extend(by_tag["loss"].values.tolist())
+
+    def replace(points: int) -> None:
+        if points and other.exists():
+            other.replace(file)
+
+    ScalarPass(str(tmp_path / "run")).read(take, on_points=replace)
+    assert set(found) == {2.0} and len(found) <= 100

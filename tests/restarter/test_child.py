@@ -68,3 +68,14 @@ def test_on_a_terminal_the_programs_standard_error_is_one(tmp_path: Path, run_co
     assert running.returncode == 0, shown
     assert b"True 133\r\n" in shown
     assert b"launch 1 has ended: status 0; completed" in shown
+
+
+@each("text", ["", "oom_kill many\n", "\xff"])
+def test_an_unknown_count_is_none(tmp_path: Path, text: str) -> None:
+    """No control groups, or ones with other files."""
+    assert oom_kills(str(tmp_path)) == 0
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/a\n")
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/memory.events").write_text(text)
+    assert oom_kills(str(tmp_path)) == 0

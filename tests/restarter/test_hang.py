@@ -178,3 +178,17 @@ def test_a_page_that_another_process_has_left_is_not_of_the_launch(tmp_path: Pat
     assert HangWatch(os.getpid(), pages=lambda: [page]).read() == [page]
     left = replace(page, process_started_ticks=page.process_started_ticks - 1)
     assert HangWatch(os.getpid(), pages=lambda: [left]).read() == []
+
+
+def test_a_killed_worker_is_no_hang(page: PageReading) -> None:
+    """Its page stays for the next session to read; the step in it still counts."""
+    trainer = Trainer(page)
+    trainer.is_running = False
+    assert trainer.silent(100) is None
+    assert trainer.watch.step == 7
+
+
+def test_pages_of_other_programs_do_not_count(page: PageReading) -> None:
+    """Another training of the same user on this machine may hang as it likes."""
+    trainer = Trainer(replace(page, pid=1234))
+    assert trainer.silent(100) is None and trainer.watch.step is None

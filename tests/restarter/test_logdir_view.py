@@ -171,3 +171,10 @@ def test_a_keeper_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypa
     restarter._begin()
     decision = restarter._judge(restarter._launch())
     assert (decision.action, decision.counted) == ("restart", True)
+
+
+def test_one_restarter_per_logdir(tmp_path: Path) -> None:
+    """The first one keeps the second one out for as long as it lives."""
+    first = LogdirView(str(tmp_path / "logs"))
+    assert first.take() is None
+    assert LogdirView(str(tmp_path / "logs")).take() is not None

@@ -19,6 +19,7 @@ from supervisor_core.restarter.launch import LaunchFacts, RestarterOptions
 from supervisor_core.restarter.logdir_view import LogdirView
 from supervisor_core.restarter.nodes import (
     CALL_SUFFIX,
+    Follower,
     Head,
     NodeCall,
     NodeReport,
@@ -28,7 +29,7 @@ from supervisor_core.restarter.nodes import (
     node_suffix,
 )
 from supervisor_core.restarter.policy import IN_USE_STATUS, NO_PROGRESS_STATUS, ChildEnd, Failure
-from supervisor_core.restarter.running import Node
+from supervisor_core.restarter.running import Node, ReceivedSignals, RunningLaunch
 from tests.restarter.conftest import WAIT_SECS, run_of
 
 PROGRAM = """
@@ -277,3 +278,93 @@ def test_what_the_nodes_write() -> None:
         assert decode(NodeCall, data) is None
     long = replace(report, failure=Failure(type="E" * 5000))
     assert decode(NodeReport, encode(long)) is None  # it would be in the log, in records and in the counts
+
+
+def head_of(tmp_path: Path) -> tuple[Node, Head]:
+    """Node 0 of two, beside which no other process runs."""
+    node = Node(RestarterOptions(logdir=str(tmp_path), command=("true",), nodes=2), LogdirView(str(tmp_path)))
+    return node, Head(node)
+
+
+def test_a_stop_of_node_0_waits_for_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever stops it ends it soon by SIGKILL."""
+    node, head = head_of(tmp_path)
+    waits: list[float] = []
+    monkeypatch.setattr(node.signals, "wait_for_stop", lambda secs: not waits.append(secs))
+    facts = LaunchFacts(attempt=1, started_at=0.0, directory="/runs", cause="stopped", end=ChildEnd(signal=15))
+    head.over(facts, 25.0, has_lost=False)
+    assert (waits, facts.node, facts.end.signal) == ([], 0, 15)
+
+
+def test_what_was_seen_of_an_earlier_launch_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On node 0 a restarter that has been replaced since; on another node a launch that is over."""
+    node, head = head_of(tmp_path)
+    view, job = node.view, head._call.job
+    view.write_beside(node_suffix(1), encode(NodeReport(restarter="old")))
+    head.ended_elsewhere()
+    node.logdir.do(lambda: None, WAIT_SECS)
+    assert head.ended_elsewhere() == "node 1 has a new restarter"
+    view.write_beside(node_suffix(1), encode(NodeReport(restarter="new", job=job, launch=2, state="ready")))
+    assert head.assemble(2)
+    assert head.ended_elsewhere() is None
+
+    one = Follower(node, 1)
+    seen = []
+
+    def start(self: RunningLaunch, begun: object) -> None:
+        node.logdir.do(lambda: None, WAIT_SECS)
+        seen.append(one._ended_elsewhere())
+        self.facts.end = ChildEnd(exit_code=1)
+
+    monkeypatch.setattr(RunningLaunch, "run", start)
+    for launch in (1, 2):
+        one._report = NodeReport(restarter="new", job=job, launch=launch, state="ready")
+        call = NodeCall(job=job, launch=launch, state="runs", admitted=("new",))
+        view.write_beside(CALL_SUFFIX, encode(call))
+        one._launch(call)
+        view.write_beside(CALL_SUFFIX, encode(NodeCall(job=job, launch=launch, state="over")))
+        node.logdir.do(lambda: None, WAIT_SECS)
+        one._latest.get()
+        node.logdir.do(lambda: None, WAIT_SECS)
+        assert one._ended_elsewhere() == "the launch is over on node 0"
+    assert seen == [None, None]
+
+
+def test_a_report_that_could_not_be_written_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that of an end: node 0 would take the node for lost."""
+    written: list[NodeReport] = []
+    failures, polls = [OSError(28, "No space left on device")], []
+
+    def write(self: object, suffix: str, data: bytes) -> bool:
+        report = decode(NodeReport, data)
+        assert report is not None
+        if report.state == "ended" and failures:
+            raise failures.pop()
+        written.append(report)
+        return True
+
+    def read(self: object, suffix: str) -> bytes:
+        state = written[-1].state if written else "waits"
+        asked: Any = {"waits": "assembles", "ready": "runs", "ended": "ends"}[state]
+        admitted = tuple(each.restarter for each in written)
+        return encode(NodeCall(job="j", launch=1, state=asked, status=256, admitted=admitted))
+
+    def start(self: RunningLaunch, begun: object) -> None:
+        self.facts.end = ChildEnd(exit_code=1)
+
+    def wait(self: ReceivedSignals, secs: float) -> bool:
+        polls.append(secs)
+        self.stop_signal = signal.SIGTERM if len(polls) > 100 else None
+        return self.stop_signal is not None
+
+    for owner, name, instead in (
+        (LogdirView, "write_beside", write),
+        (LogdirView, "read_beside", read),
+        (ReceivedSignals, "wait_for_stop", wait),
+        (Node, "prepare", lambda self, suffix: None),
+        (RunningLaunch, "run", start),
+    ):
+        monkeypatch.setattr(owner, name, instead)
+    node, _ = head_of(tmp_path)
+    assert Follower(node, 1).run() == 255  # 256 would be 0
+    assert [report.state for report in written] == ["ready", "ended", "gone"]

@@ -80,3 +80,8 @@ def test_a_disk_that_takes_nothing_is_named_by_its_file(tmp_path: Path, run_comm
     assert done.returncode == 0, done.stderr
     assert f"WARNING {logs}/.supervisor.restarts: File too large\n" in done.stderr
     assert all(str(logs) in line for line in done.stderr.splitlines() if "File too large" in line)
+
+
+def test_any_other_reason_names_the_program(tmp_path: Path) -> None:
+    """As too long a command line."""
+    assert reason("/bin/true", "x" * (1 << 22)) == "'/bin/true': Argument list too long"

@@ -144,3 +144,13 @@ def test_the_restarter_ends_in_order_or_is_killed(said: bytes) -> None:
     assert (line.killed_at is None) == said.endswith(b"\n")
     line.terminated(signal.SIGTERM)
     assert line.over.is_set() and line.hurried.is_set()
+
+
+@each("cause, kind", [("completed", "completed"), ("stopped", "stopped")])
+def test_a_planned_end_that_the_disk_had_no_room_for(cause: str, kind: str) -> None:
+    """It is no death."""
+    end = replace(LAST, cause=cause, error=None, reason=None)
+    look = watching.with_last_launch(looked("running"), "/runs/tuning", end)
+    assert [(item.kind, item.topic) for item in Changes(since=1.5).of(look.runs, 100.0, is_last=True)] == [
+        (kind, "end")
+    ]

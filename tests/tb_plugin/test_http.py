@@ -136,3 +136,14 @@ def test_no_look_is_claimed_that_was_not_through(bench: Callable[..., Bench]) ->
     text = tab.get("metrics").text
     for logdir in ("/x", "/y"):
         assert value(text, "supervisor_exporter_last_refresh_timestamp_seconds", logdir=logdir) == NOW
+
+
+@each("method", ["POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"])
+@each("route", EVERYWHERE)
+def test_only_get_is_answered(bench: Callable[..., Bench], method: str, route: str) -> None:
+    """Whatever is not a GET is refused with 405, whatever it asks for."""
+    tab = bench(a_run())
+    answer = tab.client.open(tab.address + (route), method=method)
+    assert answer.status_code == 405
+    assert answer.headers["Allow"] == "GET"
+    assert answer.headers["Cache-Control"] == "no-store"

@@ -208,3 +208,17 @@ def test_a_run_that_is_over_is_not_judged_for_ever(monkeypatch: pytest.MonkeyPat
         index.refresh()
         watch.at += JUDGED_AGAIN_SECS
     assert (names.count("over"), names.count("live")) == (3, 4)
+
+
+def test_a_fault_before_the_first_look_is_shown() -> None:
+    """If nothing could ever be read, the overview says that, and no request waits for the start."""
+
+    def broken(path: str) -> FakeWatch:
+        raise ValueError("include is no regular expression")
+
+    index = index_of(Logdir("/runs"), watch=broken)
+    index.start()
+    index.view(PATIENCE_SECS)
+    index.close()
+    assert index.view().is_whole
+    assert "include is no regular expression" in index.view().problems[0]

@@ -188,3 +188,13 @@ def test_a_logdir_comes_before_a_spec(monkeypatch: pytest.MonkeyPatch) -> None:
     """As TensorBoard has it, --logdir counts where both are given; a tilde is the home directory."""
     monkeypatch.setenv("HOME", "/home/me")
     assert logdirs_of("~/runs", "a:/x") == (Logdir("/home/me/runs"),)
+
+
+def test_a_backend_that_cannot_be_loaded_says_why(monkeypatch: pytest.MonkeyPatch, loaded: Any) -> None:
+    """When loading the backend fails, the tab shows the error: it is active, every route fails."""
+    monkeypatch.setitem(sys.modules, "tb_plugin.backend", None)
+    plugin = loaded()
+    refused = Client(plugin.get_plugin_apps()["/*"]).get("/data/plugin/supervisor/runs")
+    assert (refused.status_code, refused.get_json()["reason"]) == (503, "failed")
+    assert "tb_plugin.backend" in refused.get_json()["error"]
+    assert plugin.is_active() is True

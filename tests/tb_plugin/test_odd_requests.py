@@ -165,3 +165,20 @@ def test_what_cannot_be_read_is_refused(
     assert expected in text
     assert next(iter(arguments)).rstrip("_") in text
     assert len(text) < 250
+
+
+@each("name", HOSTILE_NAMES)
+def test_errors_repeat_names_as_text(bench: Callable[..., Bench], name: str) -> None:
+    """What came is repeated as JSON that no browser takes for a page."""
+    answer = bench(a_run()).get("run", run=name)
+    assert answer.status_code == 404
+    assert answer.content_type == "application/json"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.data.isascii()
+
+
+def test_bytes_that_are_no_text_are_no_name(bench: Callable[..., Bench]) -> None:
+    """A query in bytes that are no UTF-8 finds nothing, and breaks nothing."""
+    tab = bench(a_run("caf\udce9"))
+    assert tab.client.get(tab.address + "run?run=caf%E9").status_code == 404
+    assert tab.json("run", run="caf\\udce9")["run"] == "caf\\udce9"

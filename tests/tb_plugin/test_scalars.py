@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.run.fold.points import thin
 from tb_plugin.scalars import smooth
+from tests.cases import each
 from tests.tb_plugin.conftest import (
     LOGDIR,
     NOW,
@@ -207,3 +208,9 @@ def test_smoothed_noise_has_its_mean_at_any_width_and_zoom(bench: Callable[..., 
                 assert header["thinned"]
                 assert np.mean(columns["smoothed"]) == pytest.approx(1.0, abs=0.02), asked
                 assert np.max(columns["value"]) > 8.0
+
+
+@each("wrong", ["1", "-0.1", "nan", "much"])
+def test_a_smoothing_out_of_bounds_is_refused(restarted: Bench, wrong: str) -> None:
+    """With what was expected."""
+    assert "'smoothing'" in restarted.error("scalars", 400, run="a", tag="loss", smoothing=wrong)
