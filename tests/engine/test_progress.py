@@ -465,7 +465,7 @@ def reading_of(progress: Progress) -> dict[str, Any]:
     return {**found, "counts": steps.counts, "sum": pytest.approx(steps.sum), "pauses": pauses}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(20))
 def test_noted_steps_are_counted_as_at_their_end(clock, seed: int) -> None:
     """Whoever reads, and whenever: short steps and long ones, pauses, freezes, saves, evaluations, the first steps."""
     script = random.Random(seed)
