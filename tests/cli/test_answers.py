@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from click.testing import Result
 
 from supervisor_core.base.log import printable
 from supervisor_core.cli.logdirs import GivenLogdir
-from supervisor_core.cli.look import Looking
+from supervisor_core.cli.look import Look, Looking
 from supervisor_core.cli.mcp import (
     CLOSING,
     MOST_CHARACTERS,
@@ -329,3 +330,22 @@ def test_an_answer_is_bounded() -> None:
     assert len(json.dumps(one_more, ensure_ascii=False)) > MOST_CHARACTERS - 500  # no more than needed was left out
     assert found["few"] == [1, 2] and found["state"] == "lost"
     assert found["runs"][0]["run"].endswith("... (9,500 more characters)⟧")
+
+
+def test_the_first_look_is_waited_for_so_long(tmp_path: Path) -> None:
+    """After that it is said how far it is; the next question gets the answer."""
+    looked = threading.Event()
+
+    class Slow(Looking):
+        def look(self, on_progress: Callable[[int, int], None] | None = None) -> Look:
+            assert on_progress is not None
+            on_progress(1, 2000)
+            assert looked.wait(60)
+            return Look(at=ago(0.0))
+
+    answers = Answers(Slow([GivenLogdir(path=str(tmp_path))], whole=None), wait_secs=0.0)
+    with pytest.raises(NoAnswer, match="The logdir is being read"):
+        answers.runs()
+    looked.set()
+    answers._wait_secs = 60.0
+    assert json.loads(answers.runs())["runs"] == []

@@ -165,3 +165,14 @@ def test_a_logdir_that_does_not_answer_is_not_waited_for(
         assert [thread for thread in threading.enumerate() if thread.name == "read heartbeat files"]
     finally:
         answers.set()
+
+
+@pytest.mark.parametrize("name", ["rank:\x1b[31m\n2", "r" * 500])
+def test_a_name_that_is_none_is_shown(run: Callable[..., Any], start: Start, tmp_path: Path, name: str) -> None:
+    """Of a file that anybody may have written: its beginning, without control characters."""
+    start({"s0": WAITS}, 60.0)
+    place = Place(digest=digest(STUCK), location=STUCK[-1], frames=STUCK)
+    record(tmp_path, name, "s1", host="other", boot="b", pid=99, place=place, stalled=True)
+    done = run("stacks", tmp_path / "run")
+    assert "hangs at train.py:14 in stuck_in_user_code" in done.stdout
+    assert "\x1b" not in done.stdout and "r" * 100 not in done.stdout

@@ -195,3 +195,18 @@ def test_a_thread_that_sleeps_while_the_monitor_runs_does_not_hold_the_lock(
         outside=OutsideStacks(stacks={"MainThread": OWN}, threads={"MainThread": 5}, holds_lock="MainThread"),
     )
     assert seen.holds_lock == holder
+
+
+def test_the_page_that_the_liveness_file_names_is_found_wherever_it_is(
+    run: Callable[..., Any], tmp_path: Path, outside: list[OutsideStacks]
+) -> None:
+    """Of a session that was given another directory, or of another user."""
+    outside += [OutsideStacks(stacks={"MainThread": OWN})]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    page = ProgressPage.create(elsewhere, session_id="s2")
+    page.step_is(7, 1)
+    file = RunFile(tmp_path / "other", session="s2")
+    file.lives(1.7e9, pid=os.getpid(), boot=boot_id(), page=str(page.path))
+    assert "\nstep 7, phase unknown: " in run("stacks", tmp_path / "other").stdout
+    page.close()

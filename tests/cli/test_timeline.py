@@ -8,7 +8,7 @@ from typing import Any
 
 from supervisor_core.cli.look import SeenRun
 from supervisor_core.cli.overview import overview
-from supervisor_core.cli.text import STATES, advice_text, again_text
+from supervisor_core.cli.text import SHOWN_NONFINITE, STATES, advice_text, again_text
 from supervisor_core.events.telemetry import ResumeRecord
 from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.judge.finding import Finding
@@ -316,3 +316,11 @@ def test_the_advice_is_one_sentence(interval: float | None) -> None:
     expected += "; present interval 10 min (0.5 %)." if interval else "."
     assert advice_text(advice) == expected
     assert advice_text(NO_ADVICE) is None
+
+
+def test_of_many_tags_that_are_not_finite_some_are_shown() -> None:
+    """A model whose every gradient is NaN does not push the rest off the screen; control characters are escaped."""
+    tags = tuple(NonFinite(tag=f"g\x1b{i}", values=1, first_step=1, last_step=1) for i in range(100))
+    drawn = shown(run(nonfinite=100, nonfinite_tags=tags))
+    assert drawn.count("Not finite: g") == SHOWN_NONFINITE
+    assert "Not finite: 95 more tags (--json has all)." in drawn and "\x1b" not in drawn

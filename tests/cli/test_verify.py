@@ -261,3 +261,17 @@ def test_a_remote_logdir_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyP
         result = run("verify", logdir)
         assert result.exit_code == 2
         assert said in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_the_step_inside_counts(run: Run, tmp_path: Path, writer: Any) -> None:
+    """The step shown is the one stored in the checkpoint, whatever its name says."""
+    writer.write_bundle(tmp_path / "model.ckpt-100", {"global_step": writer.step(123)})
+    assert "A restart would resume from model.ckpt-100 (step 123)." in run("verify", tmp_path).stdout
+
+
+def test_an_empty_run_with_a_torn_state_file(run: Run, tmp_path: Path) -> None:
+    """A state file without any checkpoint: a restart would begin at step 0, so the status is 1."""
+    (tmp_path / "checkpoint").write_bytes(b"")
+    result = run("verify", tmp_path)
+    assert result.exit_code == 1
+    assert "A restart would begin at step 0: there is no checkpoint." in result.stdout

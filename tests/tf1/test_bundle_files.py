@@ -143,3 +143,14 @@ def test_tensorflow_understands_our_state_file(session: Any, tmp_path: Path) -> 
     shutil.move(tmp_path, tmp_path.parent / "moved")
     assert tf.train.latest_checkpoint(str(tmp_path.parent / "moved")) == str(tmp_path.parent / "moved" / "model.ckpt-6")
     tmp_path.mkdir()
+
+
+def test_names_in_other_alphabets(session: Any, tmp_path: Path) -> None:
+    """A logdir and a basename in other letters work on both sides, in each direction."""
+    logdir = tmp_path / "训练 1"
+    prefix = tf1.train.Saver().save(session, str(logdir / "模型"), global_step=3)
+    chosen = CheckpointStore(logdir, "模型").newest_usable().chosen
+    assert chosen is not None
+    assert chosen.path == prefix
+    CheckpointStore(logdir, "模型").record(prefix)
+    assert tf.train.latest_checkpoint(str(logdir)) == prefix

@@ -371,3 +371,9 @@ def test_order_and_pieces_change_nothing(data: Any, trainer: Any, events_file: A
         if data.draw(st.booleans()):
             pieces.run(third.now)
     assert pieces.run(third.now + 5) == whole.run(third.now + 5)
+
+
+def test_what_the_lease_knew_beats_a_lost_stop_record(killed: Any, trainer: Any, run_of: RunOf) -> None:
+    """A stop record that never reached the disk is made up for by what the next session found in the lease."""
+    after = trainer("b", killed.now + 30, attempt=2).spend(5).ready(1000, previous_outcome="signal")
+    assert run_of(killed, after).sessions[0].outcome == "signal"

@@ -26,14 +26,14 @@ from supervisor_core.metrics.page import run_status
 from supervisor_core.process import progress_page
 from supervisor_core.process.identity import boot_id, pid_namespace, started_ticks, this_machine
 from supervisor_core.process.page_writer import ProgressPage
-from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
+from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS, read_page
 from supervisor_core.process.stacks_file import StacksFile, StacksReading, look_text, read_stacks, stacks_path
 from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.model.program_launch import ProgramLaunch
 from supervisor_core.run.model.run import Run
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.model.thresholds import Thresholds
-from supervisor_core.run.watch.live import LiveReader, restarter_runs
+from supervisor_core.run.watch.live import LiveReader, restarter_runs, with_shared_timeout
 from supervisor_core.run.watch.liveness import LIVENESS_DIRECTORY, LivenessRecord, encode, file_name, read_chief
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
@@ -759,3 +759,33 @@ def test_a_run_has_failed_as_soon_as_its_restarter_is_gone(tmp_path: Path, writi
         restarter.kill()
     [after] = watch.refresh().runs.values()
     assert (before.run.state, after.run.state) == ("unknown", "failed")
+
+
+def page(tmp_path: Path, *, age: float, phase: str = "training") -> Any:
+    """The page of a chief that has run no Python for so long; its hang timeout is the default."""
+    made = ProgressPage.create(tmp_path, session_id="s1")
+    made.step_is(100, 1)
+    made.update(phase=phase, hang_timeout_secs=300.0, act_after_secs=300.0)
+    made.tick(at=1000.0 - age, boot_secs=1000.0 - age, main_thread_secs=1.0)
+    made.times[LAST_PROGRESS] = 1000.0 - age
+    assert made.path is not None
+    found = read_page(made.path)
+    made.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("phase", "fields", "secs"),
+    [
+        ("training", {"place": WAITS}, 30.0),
+        ("training", {"place": WAITS, "hang_timeout_secs": 9.0, "phase": "evaluating"}, 300.0),
+        ("training", {"progress_age_secs": 0.1}, 300.0),  # the rank goes on
+        ("evaluating", {"place": WAITS}, 300.0),
+    ],
+)
+def test_the_hang_timeout_of_a_chief_that_cannot_say_it(
+    logdir: Logdir, tmp_path: Path, phase: str, fields: dict[str, Any], secs: float
+) -> None:
+    """Its rank has made no progress for as long; less than half a minute may be a save."""
+    ranks = logdir.rank(**fields).watched().run.workers
+    assert with_shared_timeout(page(tmp_path, age=40.0, phase=phase), ranks, AT).hang_timeout_secs == secs

@@ -210,3 +210,36 @@ def test_a_model_that_is_not_whole_is_not_kept(
         sess.run(tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=False))
     assert chief() == SAVED
     assert "Only a part of the model of session" in caplog.text
+
+
+def test_a_program_that_was_changed_does_not_keep_the_model(
+    chief: Train, logdir: str, target: str, graph: Any, build_model: Callable[..., Any]
+) -> None:
+    """Values that do not fit it are not trained on: the checkpoint is restored, or it is said what differs."""
+    chief(trains(logdir))
+    ended(logdir, None)
+    with tf.device("/cpu:0"):
+        build_model(resource=True)
+        v1.get_variable("bias", initializer=0.0)
+    sv = supervisor_core.Supervisor(logdir=logdir, save_summaries_secs=0, save_model_secs=0, options=OPTIONS)
+    with v1.Session(target) as sess:
+        sess.run([each.initializer for each in v1.global_variables() if each.op.name == "bias"])
+    with pytest.raises(tf.errors.NotFoundError, match="bias"), sv.managed_session(target):
+        pass
+
+
+@pytest.mark.parametrize("chief", [monitored], indirect=True)
+def test_a_checkpoint_that_was_asked_for_is_restored(
+    chief: Train, logdir: str, target: str, build_model: Callable[..., Any], graph: Any
+) -> None:
+    """Who names one wants that one, and not what the chief before has left alive."""
+    chief(trains(logdir))
+    ended(logdir, None)
+    with tf.device("/cpu:0"):
+        model = build_model(resource=True)
+    creator = supervisor_core.ChiefSessionCreator(
+        master=target, checkpoint_filename_with_path=os.path.join(logdir, f"model.ckpt-{SAVED}")
+    )
+    hooks = [supervisor_core.CheckpointSaverHook(logdir, save_secs=9999)]
+    with supervisor_core.MonitoredSession(creator, hooks, options=OPTIONS) as sess:
+        assert sess.run(model.global_step) == SAVED

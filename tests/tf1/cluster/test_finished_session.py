@@ -131,3 +131,39 @@ def test_an_error_of_the_program_is_an_error(supervisor: Any, logdir: str) -> No
     with pytest.raises(ZeroDivisionError), supervisor.managed_session(""):
         1 / 0  # noqa: B018
     assert last_word(logdir)["ended"] == "error"
+
+
+def test_a_session_made_again_when_the_run_has_finished(
+    graph: Any, build_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A worker whose parameter servers have gone because all is done ends well."""
+    logdir = str(tmp_path / "another")
+    target = v1.train.Server.create_local_server().target
+    with tf.device("/cpu:0"):
+        model = build_model()
+    options = Options(worker_name="worker:1", finished_wait_secs=0.0, retry_initial_secs=1e-3, retry_max_secs=1e-3)
+    chief = Chief(logdir)
+    chief.acquire("chief")
+    with v1.Session(target) as sess:
+        sess.run(model.global_step.initializer)
+        sess.run(model.weight.initializer)
+
+    class Gone(Noting):
+        def before_run(self, run_context: Any) -> None:
+            chief.release("completed", last_step=7)
+            raise tf.errors.UnavailableError(None, None, "ps:0 is gone")
+
+    scaffold = v1.train.Scaffold(ready_op=tf.constant([], tf.string))
+    hook = Gone()
+    runs = 0
+    announced = supervisor_core.tf1.cluster.ready_flag.ready_flag_for(graph)
+    with v1.Session(target) as sess:
+        announced.set(sess, "chief")
+    with supervisor_core.MonitoredTrainingSession(
+        target, is_chief=False, checkpoint_dir=logdir, scaffold=scaffold, hooks=[hook], options=options
+    ) as sess:
+        while not sess.should_stop():
+            sess.run(model.train_op)
+            runs += 1
+    assert runs == 0
+    assert last_word(logdir)["ended"] == "completed"

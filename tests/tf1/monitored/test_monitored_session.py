@@ -212,3 +212,13 @@ def test_a_singular_session_raises_a_threads_error_at_once(train: Any, recorder:
         _report(coords[0], ValueError("in a thread"))
         sess.should_stop()
         pytest.fail("it did not raise")
+
+
+def test_a_thread_of_a_hook_stops_the_loop(train: Any, recorder: Any) -> None:
+    """A stop that is requested of the coordinator which hooks are given makes should_stop() true."""
+    coords = []
+    hook = recorder(act={"after_create_session": lambda session, coord: coords.append(coord)})
+    with train.MonitoredSession(hooks=[hook]) as sess:
+        assert not sess.should_stop()
+        coords[0].request_stop()
+        assert sess.should_stop()

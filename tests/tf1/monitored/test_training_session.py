@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import tensorflow as tf
 
 import supervisor_core
 from supervisor_core.base.errors import LogdirInUseError, NoUsableCheckpointError
+from supervisor_core.checkpoint.store import StagedCheckpoint
+from supervisor_core.tf1.monitored import checkpoint_hook
 
 v1 = tf.compat.v1
 START, STOP, CHECKPOINT = v1.SessionLog.START, v1.SessionLog.STOP, v1.SessionLog.CHECKPOINT
@@ -267,3 +270,36 @@ def test_a_restored_step_is_not_saved_again(run_steps: Any, build_model: Any, lo
             pass
     assert {name: os.stat(f"{logdir}/{name}").st_mtime_ns for name in os.listdir(logdir) if "ckpt" in name} == before
     assert [save.step for save in records(read_telemetry, logdir, "checkpoint")] == [0, 3]
+
+
+def test_two_hooks_that_save_to_one_place(
+    build_model: Any, logdir: str, saved_steps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session's own hook and one of the program's, with one saver, beside training: one saves at a time, and what
+    is kept is what the saver says."""
+    monkeypatch.setattr(checkpoint_hook, "SMALL_BYTES", 0)  # so that no save keeps training waiting
+    inside, overlapped = threading.Lock(), []
+    publish = StagedCheckpoint.publish
+
+    def noted(self: Any, *arguments: Any) -> str:
+        overlapped.append(not inside.acquire(blocking=False))
+        try:
+            return publish(self, *arguments)
+        finally:
+            if not overlapped[-1]:
+                inside.release()
+
+    monkeypatch.setattr(StagedCheckpoint, "publish", noted)
+    model = build_model()
+    scaffold = v1.train.Scaffold(saver=v1.train.Saver(max_to_keep=3))
+    hook = supervisor_core.CheckpointSaverHook(logdir, save_steps=2, scaffold=scaffold)
+    with supervisor_core.MonitoredTrainingSession(
+        checkpoint_dir=logdir, save_checkpoint_steps=3, scaffold=scaffold, hooks=[hook]
+    ) as sess:
+        for _ in range(40):
+            sess.run(model.train_op)
+    assert len(overlapped) > 3 and not any(overlapped)
+    indexes = {name for name in os.listdir(logdir) if name.startswith("model.ckpt") and ".index" in name}
+    assert indexes == {f"model.ckpt-{step}.index" for step in saved_steps(logdir)}
+    assert len(indexes) == 3 and saved_steps(logdir)[-1] == 40
+    assert not [name for name in os.listdir(logdir) if "_temp_" in name or ".damaged" in name]
