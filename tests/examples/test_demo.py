@@ -146,7 +146,7 @@ def test_demo_inspect_tab_trainer_and_exporter_agree(demo: Demo) -> None:
     index = Index(logdirs_of(str(demo.logdir), None), 60.0, LogdirWatch)
     index.refresh()
     tab = json.loads(details(index.view(), index.view().runs["digits"]))
-    exporter = Exporter([LogdirWatch(str(demo.logdir), include="digits")], detail=True)
+    exporter = Exporter([LogdirWatch(str(demo.logdir), include="digits")])
     exporter.refresh()
     exported = samples(exporter.scrape(TEXT).decode())
     trained = samples((demo.logdir / "session-3.prom").read_text())

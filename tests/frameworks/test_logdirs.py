@@ -206,7 +206,7 @@ def test_a_logdir_that_is_renamed(facade: str, start: Any, tmp_path: Path) -> No
     nothing is written into the renamed one, or in the old place, before."""
     runs = tmp_path / "runs"
     logdir, away = runs / "a", runs / "b"
-    exporter = Exporter([LogdirWatch(str(runs))], detail=True)
+    exporter = Exporter([LogdirWatch(str(runs))])
 
     def metrics() -> dict[str, float]:
         exporter.refresh()

@@ -31,7 +31,7 @@ class Due(NamedTuple):
 
 SLACK = 30.0
 """What a scripted record may be later than its script: heartbeats, and summaries that are written together."""
-HOLDS = {"lost": 90.0, "failed": 90.0, "stalled": 360.0, "worker_lost": 120.0, "saves_failing": 120.0}
+HOLDS = {"lost": 45.0, "failed": 45.0, "stalled": 330.0, "worker_lost": 120.0, "saves_failing": 60.0}
 
 
 @dataclass
@@ -219,7 +219,7 @@ class Life:
 
     def _begin_die(self) -> None:
         self._end_loop(self._looped_until)
-        self._is_due("page begins lost", self.session.at + 90.0, SLACK)
+        self._is_due("page begins lost", self.session.at + HOLDS["lost"], SLACK)
 
 
 def random_life(run: Path, start: float, seed: int, hours: float) -> Life:
@@ -233,9 +233,9 @@ def random_life(run: Path, start: float, seed: int, hours: float) -> Life:
             "disk": 1200.0,
             "worker": draw.choice([60.0, 600.0]),
             "nan": 600.0,
-            "preempt": draw.choice([20.0, 60.0]),
+            "preempt": draw.choice([20.0, 30.0]),
             "oom": draw.choice([8.0, 30.0]),
-        }.get(what, draw.choice([20.0, 40.0, 900.0]))
+        }.get(what, draw.choice([20.0, 30.0, 900.0]))
         acts += [Act(what, secs), *([Act("kill", 15.0)] if what == "nan" else [])]
         acts.append(Act("train", draw.uniform(900, 2400)))
     acts.append(Act(draw.choice(["complete", "request", "die"])))
