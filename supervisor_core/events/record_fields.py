@@ -1,7 +1,7 @@
 """`decode`: a record from its JSON object, by the annotations of its fields, which say what they hold.
 
-The JSON is untrusted. A value that its field cannot hold counts as absent, with the mapping that it is in. Texts and
-collections that are too long are cut.
+The JSON is untrusted. A value that its field cannot hold counts as absent; in a mapping it takes the mapping with it.
+Texts and collections that are too long are cut, in mappings too.
 """
 
 from __future__ import annotations
@@ -82,11 +82,26 @@ def _mend(values: Any, error: str) -> None:
     for step in above:
         values = values[step]
     length = _LENGTH.search(error)
-    if length is None or found["is_key"] or found["is_inside"]:
+    is_in_mapping = found["is_key"] or found["is_inside"]
+    if length is None or (is_in_mapping and "`str`" not in error):
         del values[last]
         return
     value, most = values[last], int(length[1])
-    values[last] = dict(list(value.items())[:most]) if isinstance(value, dict) else value[:most]
+    if found["is_key"]:
+        values[last] = {key[:most]: item for key, item in value.items()}
+    elif is_in_mapping:
+        values[last] = _with_short_texts(value, most)
+    else:
+        values[last] = dict(list(value.items())[:most]) if isinstance(value, dict) else value[:most]
+
+
+def _with_short_texts(value: Any, most: int) -> Any:
+    """Cut the texts in a mapping: msgspec does not say which one is too long."""
+    if isinstance(value, dict):
+        return {key: _with_short_texts(item, most) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_short_texts(item, most) for item in value]
+    return value[:most] if isinstance(value, str) else value
 
 
 def values_of(item: Any) -> dict[str, Any]:

@@ -74,6 +74,7 @@ class Odd:
         ("by_name", {"a": 1, "b": "x"}, {}),
         ("by_name", [1], {}),
         ("stacks", {"Main": ["a.py:1", 2]}, {}),
+        ("stacks", {"M" * 300: ["a" * 9_000, "b"]}, {"M" * 256: ("a" * 4_096, "b")}),
         ("by_state", {"idle": 1, "asleep": 2}, {}),
         *[("part", odd, None) for odd in (7, [], {"name": "a"})],
     ])  # fmt: skip

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+import supervisor_core
 from supervisor_core.engine.logdir_hold import LogdirHold
 from supervisor_core.history.formats import TableFile
 from supervisor_core.history.rows import SESSIONS
 from supervisor_core.notify.watch_state import WatchState
 from supervisor_core.restarter.logdir_view import LogdirView
 from tests.cases import each
-from tests.structure.parsed import ROOT, sources
 
 
 def restarter(directory: Path) -> Any:
@@ -51,8 +51,8 @@ def lock_files(directory: Path) -> list[Path]:
 
 def test_every_lock_is_tried_here() -> None:
     """One module locks files, and each that uses it is in the table."""
-    texts = {str(path.relative_to(ROOT / "supervisor_core")): path.read_text() for path in sources()
-             if path.is_relative_to(ROOT / "supervisor_core")}  # fmt: skip
+    package = Path(supervisor_core.__file__).parent
+    texts = {str(path.relative_to(package)): path.read_text() for path in package.rglob("*.py")}
     locking = {name for name, text in texts.items() if "flock(" in text or "lockf(" in text}
     assert locking == {"storage/lock_file.py"}
     using = {name for name, text in texts.items() if "LockFile(" in text}
