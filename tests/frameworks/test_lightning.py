@@ -357,3 +357,69 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         SupervisorCallback(tmp_path).setup(SimpleNamespace(fast_dev_run=False, world_size=1), Fetches(), "fit")
     SupervisorCallback(tmp_path).setup(SimpleNamespace(fast_dev_run=True), Fetches(), "fit")
     assert not list(tmp_path.iterdir())
+
+
+LOADERS: dict[str, Callable[[], Any]] = {
+    "shuffled": lambda: DataLoader(samples(), BATCH, shuffle=True),
+    "two workers": lambda: DataLoader(samples(), BATCH, shuffle=True, num_workers=2),
+    "without a length": lambda: DataLoader(Stream(), BATCH),
+    "own generator": lambda: DataLoader(samples(), BATCH, shuffle=True, generator=torch.Generator().manual_seed(9)),
+}
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_fit_after_an_error_goes_on_in_the_same_process(tmp_path: Path, keeps: bool) -> None:
+    """As the cell of a notebook that is run again, with the same trainer or another one: it is the same fit."""
+    _, truth = trial(tmp_path, lambda say: train(tmp_path / "truth", say))
+    has_failed: list[int] = []
+
+    def fails(model: Model, step: int) -> None:
+        if step == 6 and not has_failed:
+            has_failed.append(step)
+            raise ArithmeticError("the loss exploded")
+
+    def twice(say: Say) -> None:
+        try:
+            train(tmp_path / "run", say, event=fails)
+        except ArithmeticError as error:
+            trace = error.__traceback__
+            assert trace is not None and trace.tb_next is not None
+            found = trace.tb_next.tb_frame.f_locals
+        if not keeps:
+            train(tmp_path / "run", say)
+            return
+        module = found["module"]
+        module.said = False
+        found["trainer"].fit(module, LOADERS["shuffled"](), DataLoader(samples(), BATCH))
+        say("end " + sum(part.double().sum() for part in module.state_dict().values()).item().hex())
+
+    status, said = trial(tmp_path, twice)
+    assert (status, said[:6], said[6]) == (0, truth[:6], "exact") and said[7:] == truth[4:]
+
+
+def test_an_error_in_a_step_and_a_requested_stop(tmp_path: Path) -> None:
+    """An error is the session's, and nothing is saved. After a request the last step is saved and fit returns. What a
+    module logs is in the events file."""
+
+    def happens(model: Model, step: int) -> None:
+        model.log("number", float(step))
+        if step == 6 and not (tmp_path / "seen").exists():
+            (tmp_path / "seen").touch()
+            raise ArithmeticError("the loss exploded")
+        if step == 9:
+            model.run.request_stop()
+
+    body: Callable[[Say], None] = lambda say: train(tmp_path / "run", say, event=happens, log_every_n_steps=1)  # noqa: E731
+    assert trial(tmp_path, body)[0] == 1
+    status, (verdict, *steps) = trial(tmp_path, body)
+    assert (status, verdict, len(steps)) == (0, "exact", 7)
+    one, two = run_of(tmp_path / "run").sessions
+    assert (one.outcome, one.error, one.last_step) == ("error", "ArithmeticError: the loss exploded", 6)
+    assert (two.outcome, two.restored_step, two.last_step) == ("requested", 4, 10)
+    assert [item.step for item in run_of(tmp_path / "run").checkpoints] == [4, 8, 10]
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    files = sorted((tmp_path / "run").glob("events.out.*"))
+    events = [event for file in files for event in EventFileLoader(str(file)).Load()]
+    found = {value.tag: event.step for event in events for value in event.summary.value}
+    assert (found["number"], found["val"]) == (9, 5)

@@ -366,3 +366,14 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"state\['ema'\] is a builtins.int"):
         supervised([], tmp_path, model=model, ema=5)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_signal_to_a_worker_that_starts(tmp_path: Path) -> None:
+    """It is held back until the worker can outlive it, so the training goes on with that worker."""
+
+    def body(say: Say) -> None:
+        os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
+        train(tmp_path / "run", say, "two workers")
+
+    _, truth = trial(tmp_path, lambda say: train(tmp_path / "truth", say, "two workers"))
+    assert trial(tmp_path, body) == (0, truth)

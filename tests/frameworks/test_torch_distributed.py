@@ -18,6 +18,7 @@ from unittest.mock import Mock
 import pytest
 from trial import Job, Others, launch, run_of
 
+from supervisor_core.engine.loop_exit import LoopExit
 from supervisor_core.training.distributed_run import At, DistributedRun, Row
 from supervisor_core.training.ranks import ALONE
 
@@ -325,3 +326,23 @@ def test_a_checkpoint_of_rank_0_alone() -> None:
     tree = {"objects": {"data": {"epoch": 1, "batch": 6, "start": None, "ranks": 2}}, "random": {}}
     manifest = Manifest(format="state-tree", step=12, facts={NUMBER: "2"}, not_captured=(ALONE,))
     assert state.resume(manifest, tree, {}).reasons == (ALONE,)
+
+
+def test_ranks_that_left_wait_for_the_last_checkpoint(tmp_path: Path) -> None:
+    """As long as it takes: the time limit is for those that have not left."""
+    others = Others(1)
+    run = run_with(tmp_path, others)
+    run.left_by(LoopExit(False))
+    run._compare(Row(At.END, 5))
+    run._compare(Row(At.RECORDED, 5))
+    assert others.meetings == 1
+
+
+@pytest.mark.parametrize("signum", [None, 15])
+def test_what_a_signal_ends(tmp_path: Path, signum: int | None) -> None:
+    """A framework's own end of a program comes before the signal, in each rank: not after a loop that was complete."""
+    others = Others(1)
+    run = run_with(tmp_path, others)
+    run._met_at_end, run._session.reason.signum = True, signum
+    run._recorded(None)
+    assert others.has_left is (signum is not None)

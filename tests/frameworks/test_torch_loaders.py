@@ -329,3 +329,27 @@ def test_an_epoch_that_yields_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="yields no batch"):
         list(supervised(twice, tmp_path / "exhausted", model=model))
     assert list(supervised([], tmp_path / "empty", epochs=3, model=model)) == []
+
+
+def test_a_loop_for_each_epoch_with_a_checkpoint_of_the_last_batch(tmp_path: Path) -> None:
+    """The second loop of the process yields nothing, whatever the checkpoint is of: an error, and no silent end. One
+    object is iterated once."""
+
+    def body(say: Say) -> None:
+        data = torch.utils.data.DataLoader(list(range(6)), batch_size=2)
+        for _ in range(2):
+            loop = supervised(data, tmp_path / "run", epochs=1, model=torch.nn.Linear(1, 1), save_steps=3)
+            try:
+                for _batch in loop:
+                    say("step")
+                    loop.run.wait_until_saved()
+                next(iter(loop))
+            except (RuntimeError, ValueError) as error:
+                say(f"{type(error).__name__}: {error}"[:40])
+
+    status, lines = trial(tmp_path, body)
+    steps = ["step"] * 3
+    assert (status, lines) == (
+        0,
+        [*steps, "RuntimeError: This supervised() was iter", "ValueError: Nothing is left to do: the r"],
+    )

@@ -205,3 +205,14 @@ def test_a_network_that_is_cut(cluster: Cluster, truth: list[list[str]]) -> None
         assert (zero.wait(), one.wait()) == (0, 0), cluster.log
     assert_exact(cluster, truth, before=9, resumed_at=8)
     assert [launch.cause for launch in run_of(Path(cluster.logdir)).launches] == ["hang", "completed"], cluster.log
+
+
+def test_a_rank_that_hangs(cluster: Cluster, truth: list[list[str]]) -> None:
+    """On node 1: node 0, whose rank waits for it, ends the launch on both, after the stacks of both were taken."""
+    plan = {"act": "hang", "rank": 1, "step": 9, "once": True, "budget": 10.0}
+    zero, one = cluster.pod(0, plan), cluster.pod(1, plan)
+    assert (zero.wait(), one.wait()) == (0, 0), cluster.log
+    assert_exact(cluster, truth, before=9, resumed_at=8)
+    assert [launch.cause for launch in run_of(Path(cluster.logdir)).launches] == ["hang", "completed"], cluster.log
+    stacks = [path.read_text() for path in Path(cluster.logdir).glob("supervisor-stacks.*.txt")]
+    assert any("ranks_program.py" in text and "in act" in text for text in stacks), stacks

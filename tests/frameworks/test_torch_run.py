@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 from trial import Event, Say, at, calls_of, killed_and_resumed, run_of, trial
 
+from supervisor_core.torch.optimizer_steps import PENDING
+from supervisor_core.training.position import ACCUMULATED
+
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
 import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: once here, not in each trial
@@ -159,3 +162,44 @@ def test_a_loop_without_with_ends_its_session(tmp_path: Path) -> None:
         (session,) = run_of(tmp_path / how).sessions
         found[how] = (status, session.outcome)
     assert found == {"break": (0, "completed"), "error": (1, "error"), "signal": (-signal.SIGTERM, "signal")}
+
+
+def _limits(tmp_path: Path, body: Callable[[Any, Any, Any], None], steps: int = 3, **state: Any) -> list[str]:
+    """Train, and return what a checkpoint at the end does not capture."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = supervise(tmp_path / "run", state={"model": model, "optimizer": optimizer, **state}, save_secs=None)
+    with run:
+        body(run, model, optimizer)
+    return list(run.state.capture(steps).not_captured)
+
+
+def test_gradients_that_are_accumulated_are_not_saved(tmp_path: Path) -> None:
+    """Each pass is a step; a checkpoint waits for one in which an optimizer makes its step."""
+    saved = []
+
+    def body(run: Any, model: Any, optimizer: Any) -> None:
+        for step in run.steps(8):
+            run.wait_until_saved()
+            saved.append(Path(run.newest_checkpoint or "none").name)
+            model(torch.ones(2)).sum().backward()
+            run.save()
+            if step % 3 == 2:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    assert _limits(tmp_path, body) == [ACCUMULATED.format(2)]
+    assert set(saved) == {"none", "ckpt-3", "ckpt-6"}
+
+    def two(run: Any, model: Any, optimizer: Any) -> None:
+        for step in run.steps(2):
+            models[1](torch.ones(2)).sum().backward()
+            if step == 0:
+                optimizers[1].step()
+            models[0](torch.ones(2)).sum().backward()
+            optimizers[0].step()
+
+    models = [torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)]
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in models]
+    assert PENDING.format("pair.1") in _limits(tmp_path / "two", two, pair=optimizers, models=models)

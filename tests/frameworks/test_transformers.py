@@ -7,15 +7,18 @@ import random
 import shutil
 import signal
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from trial import Event, Say, at, calls_of, killed_and_resumed, run_of, trial
+
+from supervisor_core.torch.tensors import BUFFERS
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: make test-frameworks has it")
@@ -307,3 +310,39 @@ def test_wrong_arguments() -> None:
         SupervisorCallback(save_secs=-1)
     with pytest.raises(RuntimeError, match="Give this callback to a Trainer"):
         SupervisorCallback().resume_from()
+
+
+class Drawn(torch.utils.data.BatchSampler):
+    """Makes batches in a way of its own."""
+
+
+class Endless(torch.utils.data.Sampler[int]):
+    """Has no length."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(lambda: random.randrange(4), None)
+
+
+def test_what_the_trainer_does_not_find_again_is_named() -> None:
+    """A sampler that is not set to its epoch, or makes batches in a way of its own, a loader's own ``__iter__``,
+    batches of rank 0, BatchNorm's statistics of each rank."""
+    plain = {"ignore_data_skip": False, "save_only_model": False, "world_size": 2, "ddp_broadcast_buffers": None}
+    args, state, data = SimpleNamespace(**plain), transformers.TrainerState(), Samples()
+    loader = torch.utils.data.DataLoader(data, 4)
+    model = torch.nn.BatchNorm1d(4)
+    assert hf_data.limits(args, state, loader, model) == ()
+    shuffled = torch.utils.data.DataLoader(data, 4, shuffle=True)
+    divided = SimpleNamespace(dataset=data, batch_sampler=SimpleNamespace(batch_sampler=shuffled.batch_sampler))
+    for each in (shuffled, divided):
+        assert hf_data.limits(args, state, each, model) == (hf_data.SAMPLER.format("RandomSampler"),)
+    shuffled.sampler.set_epoch = print
+    assert hf_data.limits(args, state, divided, model) == ()
+    drawn = SimpleNamespace(dataset=data, batch_sampler=Drawn(shuffled.sampler, 4, drop_last=False))
+    assert hf_data.limits(args, state, drawn, model) == (hf_data.SAMPLER.format("Drawn"),)
+    endless = torch.utils.data.DataLoader(data, 4, sampler=Endless())
+    assert hf_data.limits(args, state, endless, model) == (hf_data.SAMPLER.format("Endless"),)
+    own = type("Own", (torch.utils.data.DataLoader,), {"__iter__": lambda self: iter(())})(data, 4)
+    assert hf_data.limits(args, state, own, model) == (hf_data.LOADER.format("Own"),)
+    args.ddp_broadcast_buffers = False
+    handed = type("DataLoaderDispatcher", (torch.utils.data.DataLoader,), {})(data, 4)
+    assert hf_data.limits(args, state, handed, model) == (hf_data.DISPATCH, BUFFERS)
