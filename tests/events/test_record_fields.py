@@ -23,6 +23,7 @@ from supervisor_core.events.record_fields import (
     Whole,
     decode,
 )
+from supervisor_core.events.telemetry import CheckpointRecord, from_json
 from tests.cases import each
 
 
@@ -81,6 +82,12 @@ class Odd:
 def test_a_value_that_its_field_cannot_hold_costs_nothing_else(name: str, value: Any, kept: Any) -> None:
     """The field has its default, as has a mapping with one wrong value; texts and collections are cut."""
     assert decode(Odd, json.dumps({name: value, "unknown": 1})) == Odd(**({} if kept is None else {name: kept}))
+
+
+def test_an_error_that_is_no_text_stays_an_error() -> None:
+    """A failed save must not look like a good one."""
+    record = from_json("checkpoint", '{"v": 1, "session": "a", "error": ["disk full"]}')
+    assert isinstance(record, CheckpointRecord) and record.error == '["disk full"]'
 
 
 def test_a_number_of_any_length_costs_nothing_else() -> None:
