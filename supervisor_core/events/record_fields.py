@@ -83,7 +83,7 @@ def _mend(values: Any, error: str) -> None:
         values = values[step]
     length = _LENGTH.search(error)
     is_in_mapping = found["is_key"] or found["is_inside"]
-    if last == "error" and length is None:  # what failed stays a failure
+    if last == "error" and not above and length is None:  # what failed stays a failure
         values[last] = json.dumps(values[last])[:MAX_TEXT]
         return
     if length is None or (is_in_mapping and "`str`" not in error):

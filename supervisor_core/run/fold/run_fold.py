@@ -66,6 +66,9 @@ def unchecked(item: object) -> bool | None:
 
 _NO_TOTALS = totals(())
 
+_TimedDeath = tuple[DeathRecord, float]
+"""What is known of a death, and when that was recorded."""
+
 
 class RunFold:
     """Folds the chunks of one run's events files into a `Run`. Not thread-safe.
@@ -245,8 +248,12 @@ class RunFold:
             for id in file.sessions:
                 parts.setdefault(id, []).append(file)
         facts: dict[str, tuple[object, SessionFacts]] = {}
-        deaths = {} if self._death is None else {self._death.session: (self._death, math.inf)}
-        deaths.update((death.session, (death, at)) for file in files for death, at in file.deaths.items)
+        deaths: dict[str, _TimedDeath] = {}
+        if self._death is not None:
+            deaths[self._death.session] = (self._death, math.inf)
+        for found in (item for file in files for item in file.deaths.items):
+            session = found[0].session
+            deaths[session] = _joined_deaths(deaths[session], found) if session in deaths else found
         for id, in_files in parts.items():
             death = deaths.get(id)
             live = self._live if self._live[0] is not None and self._live[0].session == id else (None, None)
@@ -265,6 +272,12 @@ class RunFold:
         ]
         inferred, self._undivided = inferred_facts(silent, spans)
         return [*own, *inferred]
+
+
+def _joined_deaths(one: _TimedDeath, other: _TimedDeath) -> _TimedDeath:
+    """Return what two records have of one death: a restarter has its page, the next session its last heartbeat."""
+    rest, best = sorted((one, other), key=lambda item: (item[0].step_exact, item[0].elapsed_secs or 0.0))
+    return replace(best[0], beat=best[0].beat or rest[0].beat, stall=best[0].stall or rest[0].stall), best[1]
 
 
 def _in_order(files: Sequence[FileFold], sessions: Sequence[Session]) -> list[FileFold]:

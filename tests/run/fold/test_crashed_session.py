@@ -183,12 +183,17 @@ def test_a_death_that_the_next_session_records_has_the_stall(killed: Any, cuts: 
     assert sum(run.goodput.secs.values()) == pytest.approx(following.now - killed.started_at)
 
 
-def test_an_exact_death_is_not_less_exact_by_what_the_liveness_file_says(killed: Any) -> None:
-    """Its restarter recorded the step that it reached; the next session has only the last heartbeat."""
+@pytest.mark.parametrize("is_last", [True, False])
+def test_an_exact_death_is_not_less_exact_by_what_the_liveness_file_says(killed: Any, is_last: bool) -> None:
+    """Its restarter recorded the step that it reached; the next session records what the last heartbeat had."""
     elapsed = killed.now - killed.started_at + 7.5
     following = type(killed)("b", killed.now + 60, attempt=2)
-    death = DeathRecord(session="a", step=1194, step_exact=True, elapsed_secs=elapsed)
-    following.file.record(death, 0, following.now)
+    deaths = [
+        DeathRecord(session="a", step=1194, step_exact=True, elapsed_secs=elapsed),
+        DeathRecord(session="a", step=1150, elapsed_secs=elapsed - 2.0),
+    ]
+    for death in reversed(deaths) if is_last else deaths:
+        following.file.record(death, 0, following.now)
     following.spend(10).ready(
         1000, previous_outcome="lost", previous_step=1190, previous_seen_at=killed.now + 7.0
     ).train(30)

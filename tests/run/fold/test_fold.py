@@ -272,13 +272,13 @@ def test_a_recovery_is_a_restart_within_the_session(killed: Any, run_of: RunOf) 
 
 
 def test_a_recovery_may_hold_anything(killed: Any, run_of: RunOf) -> None:
-    """Fields of the wrong type and below 0 count as missing, and the recovery still counts."""
+    """Fields of the wrong type and below 0 count as missing, but for the error, and the recovery still counts."""
     odd: dict[str, Any] = {"error": 7, "secs": None, "losses": -1, "step": "x", "restored_checkpoint": ()}
     killed.recover(None, **odd).file.record(RecoveryRecord(session="a", error="E", secs=-3.0), 1188, killed.now)
     found, another = run_of(killed).recoveries
     assert another.secs == 0.0
     assert (found.error, found.secs, found.losses, found.step, found.restored_checkpoint) == (
-        "",
+        "7",
         0.0,
         1,
         None,
