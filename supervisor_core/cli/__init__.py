@@ -199,7 +199,23 @@ else:
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _TAKEN = frozenset(
-    ("run", "job", "instance", "logdir", "phase", "thread", "worker", "activity", "reason", "le", "state", "cause")
+    (
+        "run",
+        "job",
+        "instance",
+        "logdir",
+        "phase",
+        "thread",
+        "worker",
+        "activity",
+        "reason",
+        "le",
+        "state",
+        "cause",
+        "kind",
+        "severity",
+        "alertname",
+    )
 )
 
 

@@ -202,7 +202,9 @@ def rules(
     from supervisor_core.run.judge.finding import KINDS
 
     if unknown := sorted({*severities} - {*KINDS}):
-        raise WrongInput(f"--severity is of {unknown[0]!r}; expected a kind of finding, as in docs/inspect.md.")
+        raise WrongInput(f"--severity is of {unknown[0]!r}; expected a kind of finding, as in docs/model.md.")
+    if taken := sorted({*labels} & {"alertname", "severity", "kind", *by}):
+        raise WrongInput(f"--label is of {taken[0]!r}, which each alert has already; expected another name.")
     found = rule_groups(
         limits_of(limits),
         runbook_base=runbook_base,

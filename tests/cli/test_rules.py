@@ -72,6 +72,8 @@ def test_links_to_the_run_arrive(run: Callable[..., Result]) -> None:
         (("--many", "1"), "--many is 1; expected at least 2"),
         (("--severity", "death=warning"), "--severity is of 'death'; expected a kind of finding"),
         (("--severity", "lost"), "'lost'; expected KIND=SEVERITY"),
+        (("--label", "run=x"), "--label is of 'run', which each alert has already"),
+        (("--by", "run,severity"), "'severity' cannot identify a run"),
         (("--label", "a-b=c"), "'a-b=c'; expected NAME=VALUE"),
         (("--runbook-base", "docs/alerts.md"), "'--runbook-base': 'docs/alerts.md'; expected a URL"),
         (("--runbook-base", "https://x/#top"), "without '#'"),
