@@ -12,8 +12,6 @@ from trial import Job, Others
 
 from supervisor_core.base.errors import CheckpointError, RanksError
 from supervisor_core.checkpoint.jax_files import FOLDER
-from supervisor_core.jax.ranks import JaxRanks
-from supervisor_core.jax.shards import ShardedArrays
 
 jax = pytest.importorskip("jax", reason="jax is not installed: make test-frameworks has it")
 pytest.importorskip("orbax.checkpoint", reason="orbax-checkpoint is not installed")
@@ -25,7 +23,8 @@ import numpy as np  # noqa: E402
 from supervisor_core.base.errors import DamagedCheckpointError  # noqa: E402
 from supervisor_core.checkpoint.jax_files import files_of  # noqa: E402
 from supervisor_core.checkpoint.sealed_files import SealedFiles  # noqa: E402
-from supervisor_core.jax.shards import write_pieces  # noqa: E402
+from supervisor_core.jax.ranks import JaxRanks  # noqa: E402
+from supervisor_core.jax.shards import ShardedArrays, write_pieces  # noqa: E402
 
 pytestmark = pytest.mark.timeout(400)  # several processes each, of which every one may wait for every other
 

@@ -15,8 +15,6 @@ import pytest
 from trial import Job
 
 from supervisor_core.base.errors import CheckpointError
-from supervisor_core.lightning.checkpoint import LightningState
-from supervisor_core.lightning.ranks import FitRanksState
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 with warnings.catch_warnings():
@@ -27,7 +25,9 @@ with warnings.catch_warnings():
     from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, FSDPStrategy
 
 from supervisor_core.lightning import SupervisorCallback  # noqa: E402
+from supervisor_core.lightning.checkpoint import LightningState  # noqa: E402
 from supervisor_core.lightning.ranks import (  # noqa: E402
+    FitRanksState,
     launcher_waits,
     let_ranks_end,
 )

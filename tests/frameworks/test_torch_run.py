@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from trial import Event, Say, at, calls_of, killed_and_resumed, run_of, trial
 
-from supervisor_core.torch.optimizer_steps import PENDING
 from supervisor_core.training.position import ACCUMULATED
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
@@ -21,6 +20,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-f
 import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: once here, not in each trial
 
 from supervisor_core import supervise  # noqa: E402
+from supervisor_core.torch.optimizer_steps import PENDING  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 STEPS = 14

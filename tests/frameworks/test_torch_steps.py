@@ -16,12 +16,12 @@ import pytest
 from trial import PAUSE, Event, Say, at, killed_and_resumed, run_of, trial
 
 from supervisor_core.base.errors import CheckpointError
-from supervisor_core.torch.position import OTHER_LOOP
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
 import supervisor_core  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
+from supervisor_core.torch.position import OTHER_LOOP  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 STEPS, ACCUMULATE = 18, 3

@@ -10,12 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from supervisor_core.torch.loop_frame import UNSEEN
-
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.loop_frame import CARRIED, ENUMERATED, GENERATOR, ITERATOR, NUMBER, OBJECT  # noqa: E402
+from supervisor_core.torch.loop_frame import (  # noqa: E402
+    CARRIED,
+    ENUMERATED,
+    GENERATOR,
+    ITERATOR,
+    NUMBER,
+    OBJECT,
+    UNSEEN,
+)
 
 DATA = torch.arange(1000) * 7919 % 31
 

@@ -18,8 +18,6 @@ import numpy as np
 import pytest
 from trial import Event, Say, at, calls_of, killed_and_resumed, run_of, trial
 
-from supervisor_core.torch.tensors import BUFFERS
-
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: make test-frameworks has it")
 with warnings.catch_warnings():
@@ -32,6 +30,7 @@ with warnings.catch_warnings():
 from supervisor_core.base.errors import NoUsableCheckpointError  # noqa: E402
 from supervisor_core.base.options import Options  # noqa: E402
 from supervisor_core.checkpoint.manifest import NAME  # noqa: E402
+from supervisor_core.torch.tensors import BUFFERS  # noqa: E402
 from supervisor_core.transformers import SupervisorCallback, sealing  # noqa: E402
 from supervisor_core.transformers import data as hf_data  # noqa: E402
 
