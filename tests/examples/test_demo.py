@@ -87,7 +87,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 
         over: set[str] = set()
         while True:
-            live = until(lambda live: live["phase"] == "training" and live["beats"] > 1 and live["session"] not in over)
+            live = until(lambda live: live["phase"] == "training" and live["session"] not in over)
             pid, frozen = live["pid"], live["session"]
             with suppress(OSError):
                 os.kill(pid, signal.SIGSTOP)
@@ -178,10 +178,9 @@ def test_demo_inspect_tab_trainer_and_exporter_agree(demo: Demo) -> None:
         assert "supervisor_checkpoint_recommended_interval_seconds" not in source  # too few failures
     assert exported["supervisor_steps_lost_total"] == inspected["steps_lost"]
     for activity, secs in inspected["goodput"]["secs"].items():
-        name = "supervisor_time_seconds_total", activity  # of the newest session, in both
-        assert trained.get(name) == pytest.approx(exported.get(name), abs=2.0), activity
         if activity not in ("productive", "at_risk"):  # a counter of these stands still until steps are made up for
-            assert exported["supervisor_run_time_seconds_total", activity] == pytest.approx(secs, abs=0.5), activity
+            spent = exported.get(("supervisor_run_time_seconds_total", activity), 0.0)  # without those of no time
+            assert spent == pytest.approx(secs, abs=0.5), activity
     assert exported["supervisor_goodput_ratio"] == round(inspected["goodput"]["ratio"], 6)
     assert inspected["advice"]["recommended_interval_secs"] is None
 

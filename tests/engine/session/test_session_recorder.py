@@ -10,6 +10,7 @@ import pytest
 from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.base.options import Options
 from supervisor_core.engine.recorder import StopInfo
+from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import (
@@ -250,8 +251,13 @@ def test_saves_are_counted_written_and_their_hold_up_booked(begin, writer) -> No
     assert writer.synced == ["checkpoint", "checkpoint"]
 
 
-def take_over(logdir: Path) -> None:
-    """Put another chief's record in the liveness file, as one on another host does that finds this one dead."""
+def take_over(logdir: Path, run: SessionRecorder) -> None:
+    """Put another chief's record in the liveness file, as one on another host does that finds this one dead: long after
+    its last write."""
+    live = run._liveness
+    assert live is not None
+    with live._state_lock:
+        assert live._state_lock.wait_for(lambda: live._tried >= live._asked, 60.0)
     record = peek(logdir)
     assert record is not None
     edit(logdir, session="another", attempt=record.attempt + 1, host="another-host", pid=77)
@@ -262,7 +268,7 @@ def test_a_chief_that_was_taken_over_gets_an_error(begin, tmp_path) -> None:
     errors: list[BaseException] = []
     run = begin(on_taken_over=errors.append)
     run.publisher.check()
-    take_over(tmp_path)
+    take_over(tmp_path, run)
     with pytest.raises(LogdirInUseError, match="taken over by process 77 on another-host"):
         run.publisher.check()
     run._monitor.tick()
@@ -275,7 +281,7 @@ def test_a_chief_that_was_taken_over_appends_nothing(begin, tmp_path) -> None:
     run = begin(writer=writer)
     run.ready()
     writer.flush()
-    take_over(tmp_path)
+    take_over(tmp_path, run)
     before = peek(tmp_path)
     files = {path: path.stat().st_size for path in (tmp_path).glob("*tfevents*")}
     assert files
@@ -291,7 +297,7 @@ def test_a_session_that_has_ended_still_closes_its_events_file(begin, tmp_path) 
     writer = FileWriter(str(tmp_path))
     run = begin(writer=writer)
     run.end(StopInfo(reason="completed"))
-    take_over(tmp_path)
+    take_over(tmp_path, run)
     written = writer.written
     writer.scalar("a", 1.0, 1)
     writer.close()
