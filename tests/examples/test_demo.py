@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from examples.demo.story import again
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.render import TEXT
+from supervisor_core.process.progress_page import page_of_session
 from supervisor_core.run.watch.liveness import chief_path
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tb_plugin.index import Index
@@ -67,6 +68,12 @@ def is_over(pid: int) -> bool:
         return True
 
 
+def is_watched(live: dict[str, Any]) -> bool:
+    """Whether a session trains, and its monitor has looked at it once: before that it sees no pause."""
+    page = page_of_session(live["page"], live["session"]) if live["phase"] == "training" and live["page"] else None
+    return page is not None and page.ticks > 1
+
+
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """The demo, as one types it; meanwhile SIGSTOP and SIGCONT come for the first session that is seen training."""
@@ -87,7 +94,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 
         over: set[str] = set()
         while True:
-            live = until(lambda live: live["phase"] == "training" and live["session"] not in over)
+            live = until(lambda live: live["session"] not in over and is_watched(live))
             pid, frozen = live["pid"], live["session"]
             with suppress(OSError):
                 os.kill(pid, signal.SIGSTOP)
