@@ -268,7 +268,10 @@ class LogdirHold:
         for last in (*[False] * (READINGS - 1), True):
             try:
                 data = self._filesystem.read(self._path)
-                return None if data.startswith(self._token) else decode(data)
+                if data.startswith(self._token):
+                    return None
+                found = decode(data)
+                return None if found.session == self.session else found  # somebody else wrote it, not another chief
             except FileNotFoundError:
                 return None
             except ValueError:

@@ -14,6 +14,7 @@ from supervisor_core.run.fold.notices import notice_text
 from supervisor_core.run.judge.finding import Finding, Severity, worst_first
 from supervisor_core.run.judge.finding_subject import found
 from supervisor_core.run.judge.held import HOLDS
+from supervisor_core.run.judge.part_findings import ONE_TASK
 from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.thresholds import Thresholds
 from supervisor_core.run.model.words import counted, next_sentence, sentence
@@ -90,5 +91,4 @@ def _findings(status: RunStatus, now: float, limits: Thresholds) -> Iterator[Fin
     lost = [each.name for each in status.workers if each.state in ("lost", "failed")]
     if lost and not status.events_failing:  # where the chief cannot write, the others cannot write their heartbeats
         number = f"{len(lost):,} of {counted(len(status.workers), 'worker')} {'is' if len(lost) == 1 else 'are'}"
-        action = "Ask the scheduler for that process, and start it again with the same task."
-        yield found("worker_lost", say("worker_lost", number=number, which="; ".join(lost)), action=action)
+        yield found("worker_lost", say("worker_lost", number=number, which="; ".join(lost)), action=ONE_TASK)

@@ -177,6 +177,10 @@ def _chars_of_recovery(item: Recovery) -> int:
     return len(item.error) + len(item.restored_checkpoint or "")
 
 
+_ROUNDED_SECS = 0.01
+"""Heartbeats round their seconds, a stop record does not: a smaller difference is no silence."""
+
+
 class ActivityFold:
     """A session's seconds by bucket, and the times in which its process did not run."""
 
@@ -196,7 +200,7 @@ class ActivityFold:
         self._silent(at, self.secs.get("silent", 0.0), cause if cause in _CAUSES else None)
 
     def _silent(self, at: float, secs: float, cause: str | None) -> None:
-        if secs > self._silent_secs:
+        if secs > self._silent_secs + _ROUNDED_SECS:
             self.silences.add((at, self._silent_secs, secs, cause))
             self._silent_secs = secs
 

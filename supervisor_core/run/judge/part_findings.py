@@ -20,7 +20,7 @@ from supervisor_core.storage.directory import RENAMED
 
 SHOWN_NAMES = 3
 """How many workers or threads in trouble a sentence names."""
-_ONE_TASK = "Ask the scheduler for that process, and start it again with the same task."
+ONE_TASK = "Ask the scheduler for that process, and start it again with the same task."
 _ALL_RANKS = (
     "Look for that process and the end of its log. A rank cannot join again: if its launcher does not end the others, "
     "end it, and start all of them again."
@@ -239,7 +239,7 @@ def cluster(about: Subject) -> Iterator[Finding]:
     here = [worker for worker in run.workers if worker.session == last.id]
     lost = [worker for worker in here if worker.state in ("lost", "failed")]
     if lost:
-        action = _ALL_RANKS if lost[0].name.startswith("rank:") else _ONE_TASK
+        action = _ALL_RANKS if lost[0].name.startswith("rank:") else ONE_TASK
         yield _of_workers("worker_lost", lost, len(here), action=action)
     if run.state != "running" or last.phase in ("starting", "restoring"):
         return

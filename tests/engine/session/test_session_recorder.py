@@ -251,13 +251,18 @@ def test_saves_are_counted_written_and_their_hold_up_booked(begin, writer) -> No
     assert writer.synced == ["checkpoint", "checkpoint"]
 
 
-def take_over(logdir: Path, run: SessionRecorder) -> None:
-    """Put another chief's record in the liveness file, as one on another host does that finds this one dead: long after
-    its last write."""
+def settle(run: SessionRecorder) -> None:
+    """Wait until the liveness file has all that it is to have."""
     live = run._liveness
     assert live is not None
     with live._state_lock:
         assert live._state_lock.wait_for(lambda: live._tried >= live._asked, 60.0)
+
+
+def take_over(logdir: Path, run: SessionRecorder) -> None:
+    """Put another chief's record in the liveness file, as one on another host does that finds this one dead: long after
+    its last write."""
+    settle(run)
     record = peek(logdir)
     assert record is not None
     edit(logdir, session="another", attempt=record.attempt + 1, host="another-host", pid=77)
@@ -273,6 +278,19 @@ def test_a_chief_that_was_taken_over_gets_an_error(begin, tmp_path) -> None:
         run.publisher.check()
     run._monitor.tick()
     assert [type(error) for error in errors] == [LogdirInUseError]
+
+
+def test_a_changed_liveness_file_of_its_own_is_no_takeover(begin, tmp_path) -> None:
+    """Whoever edits it ends no training, and nothing is said of another chief."""
+    errors: list[BaseException] = []
+    run = begin(on_taken_over=errors.append)
+    settle(run)
+    edit(tmp_path, written_at=1.0, ended="completed")
+    path = Path(chief_path(tmp_path))
+    path.write_bytes(b" " + path.read_bytes())
+    run.publisher.check()
+    run._monitor.tick()
+    assert errors == []
 
 
 def test_a_chief_that_was_taken_over_appends_nothing(begin, tmp_path) -> None:

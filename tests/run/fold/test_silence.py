@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from supervisor_core.run.fold.bounds import Allowance
+from supervisor_core.run.fold.session_fold import ActivityFold
 from supervisor_core.run.model.run import Run
 from tests.cases import each
 
@@ -27,6 +29,15 @@ def test_a_freeze_is_a_silence_and_not_productive(trainer: Any, run_of: RunOf) -
     assert run.goodput.secs["productive"] == pytest.approx(177)
     assert sum(run.goodput.secs.values()) == run.goodput.wall_secs == session.now - session.started_at
     assert run.stalls == ()
+
+
+def test_what_rounding_leaves_is_no_silence() -> None:
+    """A heartbeat has six digits of its seconds, the stop record all."""
+    fold = ActivityFold(Allowance(None))
+    fold.add(100.0, {"silent": 9.01445}, None)
+    fold.add(120.0, {"silent": 9.014451857}, None)
+    fold.add(130.0, {"silent": 12.0}, None)
+    assert [(before, secs) for _, before, secs, _ in fold.silences.items] == [(0.0, 9.01445), (9.01445, 12.0)]
 
 
 def test_silences_are_listed_once_though_a_session_writes_several_files(
