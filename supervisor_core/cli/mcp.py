@@ -35,8 +35,9 @@ from supervisor_core.events.columns import ColumnStore, read_columns
 from supervisor_core.run.fold.points import Segments, sampled, scalar_summary
 from supervisor_core.run.judge.comparison import compared, differing
 from supervisor_core.run.judge.finding import KINDS, SEVERITIES, Finding
-from supervisor_core.run.judge.run_json import as_json, plain
+from supervisor_core.run.judge.run_json import as_json, plain, shown
 from supervisor_core.run.judge.together import sentences
+from supervisor_core.run.model.run import Session
 from supervisor_core.run.model.run_names import known_as
 
 if TYPE_CHECKING:
@@ -336,9 +337,13 @@ class Answers:
         return [{"tag": tag, **as_json(scalar_summary(store.by_file(tag), segments))} for tag in known]
 
 
+_NOT_OF_A_SESSION = (
+    "id facade restored_checkpoint adopted skipped_checkpoints checkpoint_interval_secs labels metrics_address inferred "
+    "resume_check gone steps last_progress progress_timeout_secs"
+).split()
+"""What `inspect` shows of a session, and an answer does not: a new fact is in both."""
 _HISTORIES = {
-    "sessions": "attempt host pid started ended first_step last_step outcome error signal phase resume_exact "
-    "resume_reasons",
+    "sessions": " ".join(name for name in shown(Session) if name not in _NOT_OF_A_SESSION),
     "restarts": "at from_step to_step rewind_steps downtime_secs reason",
     "launches": "attempt started ended cause exit_code signal error step reason text last_words",
     "stalls": "since until secs phase step thread location activity service verdict",

@@ -88,7 +88,7 @@ def logdir(tmp_path: Path) -> Path:
     )
     write(
         tmp_path / "bad",
-        session(session="bad-1", versions={"torch": "2.6", "numpy": "2.2"}, labels={"team": "vision"}),
+        session(session="bad-1", versions={"torch": "2.6", "numpy": "2.2"}, labels={"team": "vision"}, device_count=8),
         StopRecord(session="bad-1", reason="error", step=5, error="ValueError: no such column"),
         values=(0.5, float("nan")),
     )
@@ -172,6 +172,7 @@ def test_why(ask: Ask) -> None:
     assert found["not_finite"] == [f"{OPENING}Not finite: loss: 1 value is NaN or infinite, step 1.{CLOSING}"]
     (newest,) = found["newest_sessions"]
     assert (plain(newest["outcome"]), plain(newest["host"]), newest["pid"]) == ("error", "node-3", 7)
+    assert newest["device_count"] == 8  # as each fact of a session that inspect shows
     assert found["labels"] == [{"name": "⟦team⟧", "value": "⟦vision⟧"}]
     assert found["numbers"]["sessions"] == 1
     assert [(each["tag"], each["value"]) for each in found["last_values"]] == [("⟦loss⟧", "nan")]
