@@ -174,7 +174,8 @@ class Prometheus(Server):
 
 
 class Alertmanager(Server):
-    """Sends alerts on to a webhook, at once; or after two seconds, with inhibit rules, for which it needs time."""
+    """Sends alerts on to a webhook, those of the team ``vision`` as that team's, at once; or after two seconds, with
+    inhibit rules, for which it needs time."""
 
     name = "alertmanager"
 
@@ -184,10 +185,12 @@ class Alertmanager(Server):
         super().__init__(program, directory)
         wait = "2s" if inhibit_rules else "0s"
         route = {"receiver": "hook", "group_by": ["alertname", "run"], "group_wait": wait, "group_interval": "1s"}
+        hook = [{"url": webhook, "send_resolved": True}]
+        of_team = {"matchers": ['team="vision"'], "receiver": "vision"}
         config = {
-            "route": {**route, "repeat_interval": "1h"},
+            "route": {**route, "repeat_interval": "1h", "routes": [of_team]},
             "inhibit_rules": list(inhibit_rules),
-            "receivers": [{"name": "hook", "webhook_configs": [{"url": webhook, "send_resolved": True}]}],
+            "receivers": [{"name": name, "webhook_configs": hook} for name in ("hook", "vision")],
         }
         self.config = directory / "alertmanager.yaml"
         self.config.write_text(to_yaml(config))
@@ -216,8 +219,9 @@ class Webhook:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 length = int(self.headers["Content-Length"])
-                for alert in json.loads(self.rfile.read(length))["alerts"]:
-                    arrivals.put(alert)
+                message = json.loads(self.rfile.read(length))
+                for alert in message["alerts"]:
+                    arrivals.put({**alert, "receiver": message["receiver"]})
                 self.send_response(200)
                 self.end_headers()
 

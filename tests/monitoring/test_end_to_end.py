@@ -66,10 +66,12 @@ def test_exactly_the_right_alert_arrives(
     worker: Callable[[], subprocess.Popen[str]],
     exporter: str,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Killed, hung in a step, too slow, a worker of its cluster killed: the loss, or stall, arrives, once and alone,
     and resolves; a planned end, of the worker or of all, is silent. A logdir that vanishes takes no alert with it, and
-    is one."""
+    is one. What is said of the run goes to the team that its labels name."""
+    monkeypatch.setenv("SUPERVISOR_LABELS", "team=vision")
     trainer.start()
     trainer.is_known(prometheus)
 
@@ -111,6 +113,10 @@ def test_exactly_the_right_alert_arrives(
     trainer.command("stop")
     trainer.expect("stopped")
     assert_planned_stop_is_silent(prometheus, webhook)
+    assert {(bool(alert["labels"].get("run")), alert["receiver"]) for alert in webhook.received} == {
+        (True, "vision"),
+        (False, "hook"),
+    }
     stalls = [alert for alert in webhook.received if alert["labels"]["alertname"] == FIRING[1]]
     assert {alert["annotations"]["description"].rpartition(" First: ")[2] for alert in stalls} == {
         f"tb-supervisor stacks -- {tmp_path}/logs/digits"
