@@ -338,12 +338,12 @@ class Answers:
 
 
 _NOT_OF_A_SESSION = (
-    "id facade restored_checkpoint adopted skipped_checkpoints checkpoint_interval_secs labels metrics_address inferred "
-    "resume_check gone steps last_progress progress_timeout_secs"
-).split()
+    "id facade restored_checkpoint adopted skipped_checkpoints checkpoint_interval_secs labels metrics_address "
+    "inferred resume_check gone steps last_progress progress_timeout_secs"
+)
 """What `inspect` shows of a session, and an answer does not: a new fact is in both."""
 _HISTORIES = {
-    "sessions": " ".join(name for name in shown(Session) if name not in _NOT_OF_A_SESSION),
+    "sessions": " ".join(name for name in shown(Session) if name not in _NOT_OF_A_SESSION.split()),
     "restarts": "at from_step to_step rewind_steps downtime_secs reason",
     "launches": "attempt started ended cause exit_code signal error step reason text last_words",
     "stalls": "since until secs phase step thread location activity service verdict",
