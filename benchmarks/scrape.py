@@ -41,9 +41,10 @@ def status() -> RunStatus:
     """Return a run as a trainer with six service threads and the runtime's own histogram bounds would show it."""
     from supervisor_core.base.options import PHASES
     from supervisor_core.engine.progress import BUCKETS
-    from supervisor_core.events.telemetry import HeartbeatRecord, SessionRecord
+    from supervisor_core.events.telemetry import HeartbeatRecord
     from supervisor_core.run.model.checkpoints import Checkpoint
     from supervisor_core.run.model.distribution import SAVE_BOUNDS, STEP_BOUNDS, Distribution
+    from supervisor_core.run.model.run import Session
     from supervisor_core.run.status import CheckpointStatus, RunStatus, ThreadStatus
 
     def spread(bounds: tuple[float, ...]) -> Distribution:
@@ -54,8 +55,21 @@ def status() -> RunStatus:
     return RunStatus(
         run="digits",
         active=True,
-        phase=PHASES[2],
-        session=SessionRecord(
+        state="running",
+        session=Session(
+            ended_at=None,
+            outcome="running",
+            inferred=False,
+            phase=PHASES[2],
+            steps=234_567,
+            steps_per_sec=123.4,
+            last_progress_at=now,
+            progress_timeout_secs=300.0,
+            saves=140,
+            save_secs=spread(SAVE_BOUNDS),
+            blocked_secs=spread(SAVE_BOUNDS),
+            reported_secs=dict.fromkeys(BUCKETS, 1234.5),
+            beat=HeartbeatRecord(session="3f2a9c1e5d7b8046"),
             session="3f2a9c1e5d7b8046",
             attempt=4,
             started_at=now - 86_400,
@@ -65,27 +79,18 @@ def status() -> RunStatus:
             checkpoint_interval_secs=600.0,
             versions={"python": "3.12.3", "tensorflow": "2.21.0", "numpy": "2.4.6"},
         ),
-        beat=HeartbeatRecord(session="3f2a9c1e5d7b8046"),
         restarts={"lost": 1, "signal": 1, "error": 1},
         global_step=1_234_567,
-        steps=234_567,
-        steps_per_second=123.4,
         last_step_at=now,
-        last_progress_at=now,
-        progress_timeout_secs=300.0,
         step_secs=spread(STEP_BOUNDS),
         checkpoint=CheckpointStatus(
             recommended_interval_secs=420.0,
             last_success=Checkpoint(session="", at=now - 90, step=1_230_000, bytes=500_000_000),
-            saves=140,
-            save_secs=spread(SAVE_BOUNDS),
-            blocked_secs=spread(SAVE_BOUNDS),
         ),
         threads=tuple(
             ThreadStatus(name=name, state="idle", interval_secs=60.0, ticks=1440, last_tick_at=now) for name in names
         ),
         steps_lost=130,
-        activity_secs=dict.fromkeys(BUCKETS, 1234.5),
         goodput=0.95,
         info={"logdir": "/data/digits"},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import replace
+from typing import Any
 
 from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import CheckpointRecord
@@ -32,7 +32,8 @@ class CheckpointStats:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._status = CheckpointStatus()
+        self._newest: Checkpoint | None = None
+        self._error: str | None = None
         self._saves = self._failures = self._in_a_row = 0
         self._save_secs = Histogram(SAVE_BOUNDS)
         self._blocked_secs = Histogram(SAVE_BOUNDS)
@@ -41,33 +42,32 @@ class CheckpointStats:
         """Record the restored checkpoint: it is the newest one until the next save."""
         restored = Checkpoint(session="", path=path, step=step, bytes=size_bytes, at=saved_at)
         with self._lock:
-            self._status = replace(self._status, last_success=restored)
+            self._newest = restored
 
     def saved(self, record: CheckpointRecord, at: float) -> None:
         """Count a save, successful or failed, that ended at wall time ``at``. Empty saves are not counted."""
         with self._lock:
             if record.error is not None:
                 self._saves, self._failures, self._in_a_row = self._saves + 1, self._failures + 1, self._in_a_row + 1
-                self._status = replace(self._status, last_error=record.error)
+                self._error = record.error
             elif record.path is not None:
                 self._save_secs.add(record.secs or 0.0)
                 self._blocked_secs.add(record.blocked_secs or 0.0)
                 self._saves, self._in_a_row = self._saves + 1, 0
-                newest = Checkpoint(**values_of(record), at=at)
-                self._status = replace(self._status, last_success=newest, last_error=None)
+                self._newest, self._error = Checkpoint(**values_of(record), at=at), None
 
     @property
     def newest(self) -> tuple[str, int | None] | None:
         """Path and step of the newest checkpoint, saved or restored; None where none is known."""
         with self._lock:
-            last = self._status.last_success
+            last = self._newest
         return None if last is None or last.path is None else (last.path, last.step)
 
     @property
     def failures(self) -> tuple[int, int, str | None]:
         """The number of failed saves, and of those since the last successful one; why the last save failed."""
         with self._lock:
-            return self._failures, self._in_a_row, self._status.last_error
+            return self._failures, self._in_a_row, self._error
 
     @property
     def costs(self) -> Costs:
@@ -86,13 +86,19 @@ class CheckpointStats:
         recommended = None if costs is None else recommended_interval(costs)
         present = None if costs is None or recommended is None else present_interval(costs, interval_secs)
         with self._lock:
-            return replace(
-                self._status,
-                saves=self._saves,
-                failures=self._failures,
-                failures_in_a_row=self._in_a_row,
-                save_secs=self._save_secs.snapshot(),
-                blocked_secs=self._blocked_secs.snapshot(),
-                recommended_interval_secs=recommended,
-                present_interval_secs=present,
-            )
+            newest = self._newest
+        return CheckpointStatus(
+            recommended_interval_secs=recommended, present_interval_secs=present, last_success=newest
+        )
+
+    def of_session(self) -> dict[str, Any]:
+        """Return what a `Session` has of its saves."""
+        with self._lock:
+            return {
+                "saves": self._saves,
+                "save_failures": self._failures,
+                "save_failures_in_a_row": self._in_a_row,
+                "save_error": self._error,
+                "save_secs": self._save_secs.snapshot(),
+                "blocked_secs": self._blocked_secs.snapshot(),
+            }

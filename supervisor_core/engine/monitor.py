@@ -31,6 +31,7 @@ from supervisor_core.engine.pace import PaceWatch
 from supervisor_core.engine.progress import Pause, Progress, ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetryRecorder
 from supervisor_core.engine.timeouts import stop_timeout
+from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     PauseReport,
@@ -43,9 +44,9 @@ from supervisor_core.events.telemetry import (
 )
 from supervisor_core.run.fold.advice import FAILURES, Costs
 from supervisor_core.run.judge.culprit import Rank, Verdict, name_of_chief, ranks_of, shared_timeout, verdict_of
-from supervisor_core.run.model.run import PRODUCTIVE
+from supervisor_core.run.model.run import PRODUCTIVE, STATE_OF_OUTCOME, Outcome, Session
 from supervisor_core.run.model.words import next_sentence, pause_text
-from supervisor_core.run.status import RunStatus, ServedState
+from supervisor_core.run.status import RunStatus
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -135,7 +136,7 @@ class SessionMonitor:
         self._pause: Pause | None = None
         self._blocked: Pause | None = None
         """A pause found in this tick that was a stall, in which this thread could not run."""
-        self._ended: ServedState | None = None
+        self._outcome: Outcome = "running"
         self._error: str | None = None
         self._ended_at: float | None = None
         self._next_beat = clock.monotonic()
@@ -175,14 +176,9 @@ class SessionMonitor:
         started = self._identity.started_boot_secs
         return None if started is None else boot_secs(self._clock) - started
 
-    def ended(self, state: ServedState, error: str | None = None) -> None:
-        """Set the state after the session's end: ``supervisor_active`` becomes 0.
-
-        Args:
-            state: ``completed``, ``stopped`` or ``failed``.
-            error: the error, if it has failed.
-        """
-        self._error, self._ended_at, self._ended = error, self._clock.wall(), state
+    def ended(self, outcome: Outcome, error: str | None = None) -> None:
+        """Set how the session ended, and with which error: ``supervisor_active`` becomes 0."""
+        self._error, self._ended_at, self._outcome = error, self._clock.wall(), outcome
 
     def loss_read(self, is_finite: bool) -> None:
         """Record whether the watched loss is finite; write a change at once."""
@@ -271,26 +267,19 @@ class SessionMonitor:
 
     def status(self) -> RunStatus:
         """Return the session's status, as in a scrape. Cheap; called from any thread."""
-        now = self._progress.snapshot()
-        who = self._identity
+        now, who = self._progress.snapshot(), self._identity
+        session = self._session(now)
         return RunStatus(
-            run=who.record.run or "",
-            active=self._ended is None,
-            phase=now.phase,
-            state=self._ended or ("stalled" if self._stalls.stalled else "running"),
-            error=self._error,
-            session=who.record.checked(who.resume_check),
-            labels=who.record.labels,
-            resume_check=who.resume_check,
-            session_seen_at=self._clock.wall() if self._ended_at is None else self._ended_at,
+            run=session.run or "",
+            active=session.is_open,
+            state=STATE_OF_OUTCOME.get(session.outcome) or ("stalled" if self._stalls.stalled else "running"),
+            error=session.error,
+            session=session,
+            labels=session.labels,
+            session_seen_at=session.ended_at,
             restarts=who.restarts,
-            recoveries=who.recoveries,
             global_step=now.global_step,
-            steps=now.steps,
-            steps_per_second=now.steps_per_second if self._ended is None else None,
             last_step_at=now.last_step_at,
-            last_progress_at=now.last_progress_at,
-            progress_timeout_secs=now.progress_timeout_secs,
             stalled=self._stalls.stalled,
             stall=self._report.status,
             step_secs=now.step_secs,
@@ -298,11 +287,31 @@ class SessionMonitor:
             threads=tuple(self._threads()),
             workers=tuple(self._workers()),
             steps_lost=who.steps_lost,
-            activity_secs=now.activity_secs,
-            beat=self._heartbeat(now),
             events_failing=self._recorder.error is not None,
             loss_finite=self._loss_finite,
             info=who.info,
+        )
+
+    def _session(self, now: ProgressSnapshot) -> Session:
+        who, beat = self._identity, self._heartbeat(now)
+        return Session(
+            **values_of(who.record.checked(who.resume_check)),
+            **self._saves.of_session(),
+            ended_at=self._clock.wall() if self._ended_at is None else self._ended_at,
+            outcome=self._outcome,
+            error=self._error,
+            inferred=False,
+            resume_check=who.resume_check,
+            first_step=who.record.restored_step,
+            last_step=beat.step,
+            steps=beat.steps,
+            steps_per_sec=beat.steps_per_sec,
+            phase=beat.phase,
+            last_progress_at=now.last_progress_at,
+            progress_timeout_secs=beat.progress_timeout_secs,
+            beat=beat,
+            reported_secs=now.activity_secs,
+            recoveries=who.recoveries,
         )
 
     @property

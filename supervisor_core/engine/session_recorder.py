@@ -65,7 +65,6 @@ from supervisor_core.events.telemetry import (
 from supervisor_core.process.outside import allow_tracer
 from supervisor_core.process.progress_page import PageReading, page_in, remove_page
 from supervisor_core.run.fold.recomputed import Recomputed, states_of
-from supervisor_core.run.model.run import STATE_OF_OUTCOME
 from supervisor_core.run.status import RunStatus
 from supervisor_core.storage.local import join, local_path, source_of
 
@@ -534,7 +533,7 @@ class SessionRecorder:
         if not self.notices.is_empty:
             self.notices.end()
         self._monitor.stop(deadline)
-        self._monitor.ended(STATE_OF_OUTCOME[stop.reason], stop.error)
+        self._monitor.ended(stop.reason, stop.error)
         self._monitor.enter("stopped")
         now = self.progress.snapshot()
         record = StopRecord(

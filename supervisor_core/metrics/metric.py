@@ -100,7 +100,7 @@ class LogdirMetric(Metric):
 
 
 Field = str | Callable[[Any], Any]
-"""What is read of a status: the name of a field, dotted within a part of it (``checkpoint.saves``), or a function.
+"""What is read of a status: the name of a field, dotted within a part of it (``session.steps``), or a function.
 Where there is no such part (``session.started_at`` without a session) the value is None."""
 
 

@@ -16,6 +16,7 @@ from supervisor_core.run.judge.finding_subject import found
 from supervisor_core.run.judge.held import HOLDS
 from supervisor_core.run.judge.part_findings import ONE_TASK
 from supervisor_core.run.judge.wordings import say
+from supervisor_core.run.model.run import Session
 from supervisor_core.run.model.thresholds import Thresholds
 from supervisor_core.run.model.words import counted, next_sentence, sentence
 from supervisor_core.run.status import RunStatus
@@ -41,7 +42,7 @@ class OwnFindings:
             status: the run as its own process knows it.
             now: the current wall time.
         """
-        items = list(_findings(status, now, self._limits)) if status.active else []
+        items = list(_findings(status, status.session, now, self._limits)) if status.active and status.session else []
         before, held = self._since, []
         since = {(status.run, each.kind, each.severity): now for each in items}
         since = {key: before.get(key, at) for key, at in since.items()}
@@ -54,18 +55,18 @@ class OwnFindings:
         return worst_first(held)
 
 
-def _findings(status: RunStatus, now: float, limits: Thresholds) -> Iterator[Finding]:
-    logdir, saves, stall = status.info.get("logdir", "."), status.checkpoint, status.stall
+def _findings(status: RunStatus, session: Session, now: float, limits: Thresholds) -> Iterator[Finding]:
+    logdir, stall = status.info.get("logdir", "."), status.stall
     inspect = command_line("tb-supervisor", "inspect", "--run=.", "--", logdir)
     if status.stalled:
-        text = say("stalled") + ("" if status.phase is None else f" in the phase {status.phase}")
+        text = say("stalled") + ("" if session.phase is None else f" in the phase {session.phase}")
         if stall is not None and stall.verdict is None and (stall.thread or stall.location):
             text += f": {whereabouts(stall.thread or MAIN_THREAD, stall.location, stall.activity)}"
         verdict = next_sentence(None if stall is None else stall.verdict)
         stacks = command_line("tb-supervisor", "stacks", "--", logdir)
-        yield found("stalled", f"{text}.{verdict}", since=status.last_progress_at, command=stacks)
-    if (saves.failures_in_a_row or 0) >= limits.save_failures:
-        why = sentence(saves.last_error or _UNKNOWN)
+        yield found("stalled", f"{text}.{verdict}", since=session.last_progress_at, command=stacks)
+    if session.save_failures_in_a_row >= limits.save_failures:
+        why = sentence(session.save_error or _UNKNOWN)
         yield found("saves_failing", say("saves_failing", why=why), command=command_line("df", "-h", "--", logdir))
     if status.events_failing:
         text = say("events_failing", why=sentence(_UNKNOWN))
@@ -82,7 +83,7 @@ def _findings(status: RunStatus, now: float, limits: Thresholds) -> Iterator[Fin
                 action=inspect,
                 is_command=True,
             )
-    if status.phase in ("stopping", "stopped"):
+    if session.phase in ("stopping", "stopped"):
         return
     down = [each.name for each in status.threads if each.state == "failed" or each.overdue_secs > limits.overdue_secs]
     if down:

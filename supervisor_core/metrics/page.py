@@ -23,7 +23,7 @@ from supervisor_core.run.fold.end import watched_launch
 from supervisor_core.run.judge.counters import failures, lost_process_secs, time_secs
 from supervisor_core.run.judge.state_findings import open_stall, present_activity
 from supervisor_core.run.model.checkpoints import Checkpoint
-from supervisor_core.run.model.program_launch import LAUNCH_CAUSES
+from supervisor_core.run.model.program_launch import LAUNCH_CAUSES, ProgramLaunch
 from supervisor_core.run.model.run import LIVE, Run, RunState, Session, WorkerHistory
 from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus
 
@@ -38,8 +38,6 @@ _ACTIVE: dict[RunState, bool | None] = {
     "failed": False,
     "unknown": None,
 }
-
-_NOTHING_SAVED = CheckpointStatus(saves=None, failures=None, failures_in_a_row=None)
 
 FORGET_AFTER_SECS = 7 * 86400.0
 """A lost run without events for this time is not active any more."""
@@ -88,10 +86,10 @@ def _earlier(status: RunStatus, secs: float) -> RunStatus:
         known = {name: getattr(item, name) for name in names if item is not None}
         return item and replace(item, **{name: at - secs for name, at in known.items() if at is not None})
 
-    of_session: RunStatus = earlier(status, "session_seen_at", "ended_at", "last_step_at", "last_progress_at")
+    of_session: RunStatus = earlier(status, "session_seen_at", "ended_at", "last_step_at")
     return replace(
         of_session,
-        session=earlier(status.session, "started_at"),
+        session=earlier(status.session, "started_at", "last_progress_at"),
         checkpoint=replace(status.checkpoint, last_success=earlier(status.checkpoint.last_success, "at")),
         threads=tuple(earlier(each, "last_tick_at") for each in status.threads),
         notices=tuple(earlier(each, "at") for each in status.notices),
@@ -107,38 +105,29 @@ def _by_its_clock(run: Run, now: float, label: str, forget_after_secs: float) ->
         return replace(without_session, session_seen_at=None if seen_at is None else min(seen_at, now))
     last = run.sessions[-1]
     is_active = _ACTIVE[run.state] and not (run.state == "lost" and _is_silent_for(forget_after_secs, run, now))
-    is_alive = run.state in LIVE
+    launch = watched_launch(last, run.launches) if last.inferred else None
     without_telemetry = replace(
         without_session,
         active=False if is_active is False else None,
-        phase=last.phase,
-        session=replace(last, session="") if last.inferred else last,
-        resume_check=last.resume_check,
+        session=_session(run, last, launch, now),
         restarts=dict(Counter(restart.reason for restart in run.restarts)),
-        steps=last.steps,
-        steps_per_second=last.steps_per_sec if is_alive else None,
-        last_progress_at=_progress_at(run, last, now),
-        progress_timeout_secs=last.progress_timeout_secs,
         stall=_stall(run),
-        checkpoint=_checkpoint(run, last),
+        checkpoint=_checkpoint(run),
         threads=tuple(history for history in run.threads if history.session == last.id),
         workers=_workers(run, last, now),
         steps_lost=None if run.inferred else run.steps_lost,
         run_activity_secs={} if run.inferred else time_secs(run, now),
         lost_process_secs={} if run.inferred else lost_process_secs(run, now),
         goodput=None if run.inferred else run.goodput.ratio,
-        beat=last.beat,
         loss_finite=run.loss_finite,
     )
     if last.inferred:
-        launch = watched_launch(last, run.launches)
         if launch is None:
             return without_telemetry
         return replace(
             without_telemetry,
             active=is_active,
             session_seen_at=min(launch.seen_at or 0.0, now),
-            progress_timeout_secs=launch.progress_timeout_secs,
             stalled=run.state == "stalled",
         )
     seen_at = None if last.ended_at is None else min(last.ended_at, now)
@@ -147,10 +136,8 @@ def _by_its_clock(run: Run, now: float, label: str, forget_after_secs: float) ->
         active=is_active,
         session_seen_at=seen_at,
         ended_at=None if is_active else seen_at,
-        recoveries=last.recoveries,
         stalled=run.state == "stalled",
-        activity_secs=last.reported_secs,
-        events_failing=last.events_error is not None if is_alive else None,
+        events_failing=last.events_error is not None if run.state in LIVE else None,
     )
 
 
@@ -168,18 +155,14 @@ def _without_session(run: Run, label: str, now: float) -> RunStatus:
     return RunStatus(
         run=label,
         active=_ACTIVE[run.state],
-        phase=None,
         state=run.state,
         error=run.failure_type if run.state == "failed" else None,
         labels=run.labels,
         failures=failures(run, now),
         launches=_launches(run),
         restarting=run.restarting if run.launches else None,
-        recoveries=None,
         global_step=run.step,
-        steps=None,
         stalled=None,
-        checkpoint=_NOTHING_SAVED,
         steps_lost=None,
         notices=run.notices,
     )
@@ -203,30 +186,29 @@ def _launches(run: Run) -> dict[str, int]:
     return dict(Counter(launch.cause if launch.cause in LAUNCH_CAUSES else "unknown" for launch in ended))
 
 
-def _progress_at(run: Run, last: Session, now: float) -> float | None:
-    """Return when the run last made progress; without telemetry, the time of its last event."""
+def _session(run: Run, last: Session, launch: ProgramLaunch | None, now: float) -> Session:
+    """Return the newest session as it is served: its progress is at most now; without telemetry it is that of the last
+    event, and its hang timeout that of a launch that is watched."""
     at = run.last_event_at if last.inferred else last.last_progress_at
-    return None if at is None else min(at, now)
+    timeout_secs = last.progress_timeout_secs if launch is None else launch.progress_timeout_secs
+    if at is not None:
+        at = min(at, now)
+    if (at, timeout_secs) == (last.last_progress_at, last.progress_timeout_secs):
+        return last  # as nearly always: it is shared with the run
+    return replace(last, last_progress_at=at, progress_timeout_secs=timeout_secs)
 
 
 def _is_silent_for(secs: float, run: Run, now: float) -> bool:
     return run.last_event_at is not None and now - run.last_event_at > secs
 
 
-def _checkpoint(run: Run, last: Session) -> CheckpointStatus:
+def _checkpoint(run: Run) -> CheckpointStatus:
     newest = next((saved for saved in reversed(run.checkpoints) if _is_whole(saved)), None)
-    latest = next((saved for saved in reversed(run.checkpoints) if saved.session == last.id), None)
     recommended = run.advice.recommended_interval_secs
     return CheckpointStatus(
         recommended_interval_secs=recommended,
         present_interval_secs=None if recommended is None else run.advice.present_interval_secs,
         last_success=newest,
-        saves=None if last.inferred else last.saves,
-        failures=None if last.inferred else last.save_failures,
-        failures_in_a_row=None if last.inferred else last.save_failures_in_a_row,
-        last_error=latest.error if latest else None,
-        save_secs=last.save_secs,
-        blocked_secs=last.blocked_secs,
     )
 
 
@@ -263,7 +245,6 @@ MOMENT_SECS = 3600.0
 down for longer has forgotten the run."""
 
 _ENDED = ("completed", "stopped", "copy")
-_ALIVE = ("running", "stalled", "unreachable")
 
 
 def stage_of(status: RunStatus, now: float, forget_after_secs: float) -> Stage:
@@ -277,7 +258,7 @@ def stage_of(status: RunStatus, now: float, forget_after_secs: float) -> Stage:
             given up.
     """
     last_event_at = status.reading.last_event_at
-    if status.state in _ALIVE or last_event_at is None:
+    if status.is_alive or last_event_at is None:
         return Stage.LIVE
     silent_secs = now - last_event_at
     given_up_secs = 0.0 if status.state in _ENDED else forget_after_secs
@@ -294,15 +275,12 @@ def _at_rest(status: RunStatus) -> RunStatus:
     return RunStatus(
         run=status.run,
         active=None,
-        phase=None,
         state=status.state,
         ended_at=status.reading.last_event_at if status.ended_at is None else status.ended_at,
         labels=status.labels,
         findings=status.findings,
         reading=status.reading,
         info={**status.info, **known} if status.state == "copy" else known,
-        recoveries=None,
-        steps=None,
         stalled=None,
     )
 

@@ -8,7 +8,8 @@ yields no sample at all: a checkpoint age of 0 would read as "just now", a times
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from supervisor_core.base.log import printable
 from supervisor_core.metrics.metric import (
@@ -51,11 +52,17 @@ def _run_facts(status: RunStatus) -> Mapping[str, str]:
     if session is None:
         return {**status.labels, **status.info}
     known = {
-        "host": session.host, "pid": session.pid, "facade": session.facade, "session_id": session.session,
+        "host": session.host, "pid": session.pid, "facade": session.facade,
+        "session_id": None if session.inferred else session.session,
         "world_size": session.world_size, "device_kind": session.device_kind, "device_count": session.device_count,
     }  # fmt: skip
     shown = {name: printable(str(value)) for name, value in known.items() if value not in (None, "")}
     return {**status.labels, **status.info, **shown}
+
+
+def _recorded(field: str) -> Callable[[RunStatus], Any]:
+    """Return what reads a field of the session that is known only of one with telemetry."""
+    return lambda status: None if status.session is None or status.session.inferred else getattr(status.session, field)
 
 
 def _failures(status: RunStatus, now: float) -> Iterator[Sample]:
@@ -134,7 +141,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         _error_type,
         stage=Stage.DEAD,
     ),
-    one_of("phase", "1, with the phase of the session.", "phase", "phase"),
+    one_of("phase", "1, with the phase of the session.", "phase", "session.phase"),
     single("session_start_timestamp_seconds", "When this session began.", "session.started_at", stage=Stage.DEAD),
     single(
         "session_last_seen_timestamp_seconds",
@@ -184,30 +191,30 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "resume_observed",
         "1 if every step recomputed after this session's resume logged the values of before, 0 if a value differs; "
         "absent where none was compared.",
-        "resume_check.is_equal",
+        "session.resume_check.is_equal",
     ),
     single(
         "recoveries_total",
         "Recoveries: how often TensorFlow's session was lost and created again within this session.",
-        "recoveries",
+        _recorded("recoveries"),
     ),
     single("global_step", "The global step.", "global_step"),
-    single("steps_total", "Training steps done by this session.", "steps"),
+    single("steps_total", "Training steps done by this session.", "session.steps"),
     single(
         "steps_per_second",
         "Training steps per second over the last 30 seconds and at least 10 steps; evaluations are left out.",
-        "steps_per_second",
+        "steps_per_sec",
     ),
     single("last_step_timestamp_seconds", "When the last training step ended.", "last_step_at", served_by="trainer"),
     single(
         "last_progress_timestamp_seconds",
         "When anything moved last: a step, a phase, a part of a save or of a restore.",
-        "last_progress_at",
+        "session.last_progress_at",
     ),
     single(
         "progress_timeout_seconds",
         "Seconds the present phase may go without progress before it counts as stalled.",
-        "progress_timeout_secs",
+        "session.progress_timeout_secs",
     ),
     single("stalled", "1 while the session itself sees no progress for too long.", "stalled"),
     facts_metric(
@@ -247,13 +254,13 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     single(
         "watchdog_would_act_total",
         "Stalls of this session that the watchdog would have ended; its hang_action is observe.",
-        "beat.watchdog_would_act",
+        "session.beat.watchdog_would_act",
     ),
     per_key(
         "watchdog_acted_total",
         "Stalls of this session that the watchdog has acted upon.",
         "action",
-        "beat.watchdog_acted",
+        "session.beat.watchdog_acted",
     ),
     histogram(
         "step_duration_seconds",
@@ -296,19 +303,19 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "least twice as often.",
         "checkpoint.present_interval_secs",
     ),
-    single("checkpoint_saves_total", "Saves tried by this session, good or bad.", "checkpoint.saves"),
-    single("checkpoint_failures_total", "Saves of this session that failed.", "checkpoint.failures"),
+    single("checkpoint_saves_total", "Saves tried by this session, good or bad.", _recorded("saves")),
+    single("checkpoint_failures_total", "Saves of this session that failed.", _recorded("save_failures")),
     single(
         "checkpoint_failures_in_a_row",
         "Saves of this session that failed since its last good one.",
-        "checkpoint.failures_in_a_row",
+        _recorded("save_failures_in_a_row"),
     ),
     histogram(
         "checkpoint_save_duration_seconds",
         "Duration of whole saves, until they were durable and verified.",
-        "checkpoint.save_secs",
+        "session.save_secs",
     ),
-    histogram("checkpoint_blocked_seconds", "How long saves blocked training.", "checkpoint.blocked_secs"),
+    histogram("checkpoint_blocked_seconds", "How long saves blocked training.", "session.blocked_secs"),
     per_thread(
         "thread_up",
         "1 while the service thread runs, 0 once it has failed or stopped.",
@@ -367,7 +374,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "time_seconds_total",
         "Time of the newest session by activity, as far as that is decided.",
         "activity",
-        "activity_secs",
+        _recorded("reported_secs"),
         stage=Stage.DETAIL,
     ),
     per_key(
@@ -397,7 +404,7 @@ RUN_METRICS: tuple[RunMetric, ...] = (
     single(
         "events_dropped_total",
         "Events that could not be written to the events file.",
-        "beat.events_dropped",
+        "session.beat.events_dropped",
         stage=Stage.DETAIL,
     ),
     single(

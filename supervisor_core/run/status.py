@@ -10,18 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
-from supervisor_core.events.telemetry import (
-    HeartbeatRecord,
-    NoticeRecord,
-    ResumeRecord,
-    SessionRecord,
-    ThreadStatus,
-    WorkerStatus,
-)
+from supervisor_core.events.telemetry import NoticeRecord, ThreadStatus, WorkerStatus
 from supervisor_core.process.stacks import Activity
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.distribution import Distribution
+from supervisor_core.run.model.run import Session
 
 ServedState = Literal["running", "stalled", "lost", "completed", "stopped", "failed", "unknown", "unreachable", "copy"]
 """State of a run: those of docs/model.md, and two that only an exporter sees. ``unreachable``: it was alive, and its
@@ -38,14 +32,6 @@ class CheckpointStatus:
     """How often the run saves, to compare with that; None where that is unknown."""
     last_success: Checkpoint | None = None
     """The newest successful checkpoint."""
-    saves: int | None = 0
-    """Saves attempted by the process, successful or not; None, like the next two, where unknown."""
-    failures: int | None = 0
-    failures_in_a_row: int | None = 0
-    """Failures since the last successful save of the process."""
-    last_error: str | None = None
-    save_secs: Distribution | None = None
-    blocked_secs: Distribution | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,18 +74,14 @@ class RunStatus:
     run: str
     active: bool | None
     """Whether a session is open, or was lost recently; None where unknown."""
-    phase: str | None
-    """None where unknown."""
     state: ServedState | None = None
     """None where unknown."""
     error: str | None = None
-    """The error that ended a failed run: type and text."""
-    session: SessionRecord | None = None
-    """The record of its newest session, as far as it is known; None without one."""
+    """The error that ended a failed run, its session's or its restarter's: type and text."""
+    session: Session | None = None
+    """Its newest session; None without one."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Whose the run is and where it runs: those of its newest session that has any."""
-    resume_check: ResumeRecord | None = None
-    """What the steps show that it recomputed after its resume; None where none was compared."""
     session_seen_at: float | None = None
     """When the session was last seen alive, or ended: in its own process now, in an exporter its newest event."""
     ended_at: float | None = None
@@ -114,18 +96,8 @@ class RunStatus:
     """Ended launches of the program by a restarter outside: cause -> count."""
     restarting: bool | None = None
     """Whether the run is over and its restarter starts it again; None where it has none, or it is unknown."""
-    recoveries: int | None = 0
-    """How often the framework's session was lost and recreated within this session; None where unknown."""
     global_step: int | None = None
-    steps: int | None = 0
-    """Steps done by this session; None where unknown."""
-    steps_per_second: float | None = None
-    """Over the last window; None before there are two readings."""
     last_step_at: float | None = None
-    last_progress_at: float | None = None
-    """When progress was last made: a step, a phase, a part of a save."""
-    progress_timeout_secs: float | None = None
-    """The hang timeout of the present phase; None where the phase cannot hang."""
     stalled: bool | None = False
     """None where unknown."""
     stall: StallStatus | None = None
@@ -140,12 +112,8 @@ class RunStatus:
     """Steps repeated after restarts and recoveries; None where unknown."""
     run_activity_secs: Mapping[str, float] = field(default_factory=dict)
     """Seconds of the whole run by goodput bucket, as counters; empty where only the session is known."""
-    activity_secs: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by goodput bucket; they sum to the wall time covered."""
     goodput: float | None = None
     """Share of the wall time spent on steps that were not repeated, from 0 to 1."""
-    beat: HeartbeatRecord | None = None
-    """The newest heartbeat of the session, without its long fields; None without telemetry."""
     clock_skew_secs: float | None = None
     """By how much the clock of the session's machine is ahead of the exporter's; None where unknown."""
     loss_finite: bool | None = None
@@ -160,6 +128,16 @@ class RunStatus:
     """Only of an exporter's."""
     info: Mapping[str, str] = field(default_factory=dict)
     """Facts of the run that are in no record: its logdir, a worker's task; labels of ``supervisor_run_info``."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its session is open and was seen recently."""
+        return self.state in ("running", "stalled", "unreachable")
+
+    @property
+    def steps_per_sec(self) -> float | None:
+        """The session's speed; None once it is not alive, as it would only seem to slow down."""
+        return self.session.steps_per_sec if self.session is not None and self.is_alive else None
 
     def not_below(self, before: RunStatus) -> RunStatus:
         """Return it with counters that are not below those of an earlier status of the run: a scraper takes a counter

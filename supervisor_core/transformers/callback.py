@@ -308,7 +308,9 @@ class SupervisorCallback(TrainerCallback):
         limits = (data.NO_EVALUATION,) if self._is_evaluation_skipped else ()
         began, self._save_began = self._save_began, None
         if began is None:  # a callback after this one asked for it
-            blocked_secs = max(0.0, time.time() - (self.run.run_status().last_progress_at or time.time()))
+            session = self.run.run_status().session
+            moved_at = None if session is None else session.last_progress_at
+            blocked_secs = 0.0 if moved_at is None else max(0.0, time.time() - moved_at)
         else:
             blocked_secs = time.monotonic() - began
         saver.written(state.global_step, state.epoch or 0.0, trigger, blocked_secs, limits)

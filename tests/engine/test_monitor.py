@@ -140,8 +140,11 @@ def test_a_silence_is_recorded_at_once(make, clock) -> None:
     assert not monitor.status().stalled
 
 
-@pytest.mark.parametrize(("state", "error"), [("completed", None), ("stopped", None), ("failed", "ValueError: nan")])
-def test_a_session_that_has_ended_is_not_active(make, clock, state, error) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "state", "error"),
+    [("exhausted", "completed", None), ("signal", "stopped", None), ("error", "failed", "ValueError: nan")],
+)
+def test_a_session_that_has_ended_is_not_active(make, clock, outcome, state, error) -> None:
     """Its state says how it ended, and it was last seen alive then. It has no speed any more: what is over would only
     seem to slow down."""
     monitor, _, progress, _ = make()
@@ -150,11 +153,11 @@ def test_a_session_that_has_ended_is_not_active(make, clock, state, error) -> No
         train(progress, clock, 1, 1.0)
         monitor.tick()
     assert (monitor.status().active, monitor.status().state) == (True, "running")
-    assert monitor.status().steps_per_second == pytest.approx(1.0)
-    monitor.ended(state, error)
+    assert monitor.status().steps_per_sec == pytest.approx(1.0)
+    monitor.ended(outcome, error)
     ended_at = clock.wall()
     clock.advance(5)
-    assert (monitor.status().session_seen_at, monitor.status().steps_per_second) == (ended_at, None)
+    assert (monitor.status().session_seen_at, monitor.status().steps_per_sec) == (ended_at, None)
     assert (monitor.status().active, monitor.status().state, monitor.status().error) == (False, state, error)
 
 
@@ -183,7 +186,7 @@ def test_in_a_cluster_training_keeps_its_default_hang_timeout(make, clock) -> No
     monitor.enter("training")
     train(progress, clock, 30)
     monitor.tick()
-    assert monitor.status().progress_timeout_secs == 300.0
+    assert monitor.status().session.progress_timeout_secs == 300.0
 
 
 def test_a_phase_that_another_one_has_ended_stays_ended(make) -> None:
@@ -206,9 +209,9 @@ def test_the_watchdog_s_count_is_in_the_next_heartbeat(make, clock) -> None:
     train(progress, clock, 30)
     monitor.tick()
     ticks(monitor, clock, 305)
-    assert (monitor.status().stalled, monitor.status().beat.watchdog_would_act) == (True, 0)
+    assert (monitor.status().stalled, monitor.status().session.beat.watchdog_would_act) == (True, 0)
     ticks(monitor, clock, 10)
-    assert monitor.status().beat.watchdog_would_act == heard.of(HeartbeatRecord)[-1].watchdog_would_act == 1
+    assert monitor.status().session.beat.watchdog_would_act == heard.of(HeartbeatRecord)[-1].watchdog_would_act == 1
 
 
 class Timed:

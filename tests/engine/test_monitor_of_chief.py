@@ -124,7 +124,7 @@ def test_while_another_one_still_has_time_there_is_no_stall(
     found = training()
     found.others[1] = (STUCK, change)
     assert found.ticks(299) == []
-    assert found.monitor.status().progress_timeout_secs == 300.0
+    assert found.monitor.status().session.progress_timeout_secs == 300.0
     [stall] = found.ticks(3)[:1]
     assert stall.verdict is not None and stall.verdict.startswith("rank 2 ")
 

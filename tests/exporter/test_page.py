@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_latest
 
-from supervisor_core.events.telemetry import SessionRecord, ThreadStatus
+from supervisor_core.events.telemetry import ThreadStatus
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.metric import Metric, Sample, Stage
 from supervisor_core.metrics.page import Page, write_run
@@ -20,6 +20,7 @@ from supervisor_core.metrics.render import END, OPENMETRICS, TEXT, Format
 from supervisor_core.metrics.table import LOGDIR_METRICS, SCRAPE_SUCCESS
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.distribution import Distribution
+from supervisor_core.run.model.run import Session
 from supervisor_core.run.status import CheckpointStatus, Reading, RunStatus
 
 NOW = 1_700_000_000.0
@@ -32,9 +33,19 @@ def status(run: str, **more) -> RunStatus:
     known = RunStatus(
         run=run,
         active=True,
-        phase="training",
-        session=SessionRecord(
+        state="running",
+        session=Session(
             session="s1",
+            ended_at=None,
+            outcome="running",
+            inferred=False,
+            phase="training",
+            steps_per_sec=1.5,
+            last_progress_at=NOW - 0.5,
+            progress_timeout_secs=300.0,
+            saves=3,
+            save_secs=Distribution(bounds=(1.0, 10.0), counts=(1, 2, 0), sum=9.5),
+            reported_secs={"productive": 3000.5},
             attempt=1,
             started_at=NOW - 3600,
             checkpoint_interval_secs=600.0,
@@ -42,16 +53,8 @@ def status(run: str, **more) -> RunStatus:
         ),
         restarts={"lost": 2},
         global_step=10_000_000,
-        steps_per_second=1.5,
-        last_progress_at=NOW - 0.5,
-        progress_timeout_secs=300.0,
-        checkpoint=CheckpointStatus(
-            last_success=Checkpoint(session="s1", at=NOW - 90, step=5),
-            saves=3,
-            save_secs=Distribution(bounds=(1.0, 10.0), counts=(1, 2, 0), sum=9.5),
-        ),
+        checkpoint=CheckpointStatus(last_success=Checkpoint(session="s1", at=NOW - 90, step=5)),
         threads=(ThreadStatus(name="checkpoint", state="idle", ticks=7, last_tick_at=NOW - 90),),
-        activity_secs={"productive": 3000.5},
         goodput=0.875,
         info={"logdir": "/data"},
     )
@@ -61,7 +64,7 @@ def status(run: str, **more) -> RunStatus:
 RUNS = [
     status("a"),
     status('quo"te\\ \n ' + os.fsdecode(b"\xff"), goodput=None),
-    RunStatus(run="other writer", active=None, phase=None, steps=None, stalled=None),
+    RunStatus(run="other writer", active=None, stalled=None),
 ]
 
 

@@ -182,7 +182,7 @@ def test_a_run_at_rest_that_cannot_be_read_says_so(logs: Path, storage: Any, sam
 def test_when_a_run_is_at_rest(state: Any, secs: float | None, stage: Stage) -> None:
     """By its state and its newest event; one whose times are not known, or lie in the future, is not."""
     reading = Reading(last_event_at=None if secs is None else 1e9 - secs)
-    status = RunStatus(run="r", active=None, phase=None, state=state, reading=reading)
+    status = RunStatus(run="r", active=None, state=state, reading=reading)
     assert stage_of(status, 1e9, FORGET) is stage
 
 

@@ -196,7 +196,7 @@ def test_history_is_let_go_of(
     assert [lost.restored_step for lost in run.run.recoveries] == [3, 4]
     assert [silence.secs for silence in run.run.silences] == [1.0, 1.0]
     status = run_status(run.run, NOW)
-    assert (status.checkpoint.saves, status.recoveries, run.problem) == (5, 5, None)
+    assert (status.session.saves, status.session.recoveries, run.problem) == (5, 5, None)
 
 
 def history_of(corpus: ModuleType, session: str) -> bytes:

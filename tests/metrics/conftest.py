@@ -15,7 +15,6 @@ from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     NoticeRecord,
     ResumeRecord,
-    SessionRecord,
     ThreadStatus,
     WorkerStatus,
 )
@@ -24,6 +23,7 @@ from supervisor_core.metrics.listener import Environ, Listener, Response
 from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.distribution import Distribution
+from supervisor_core.run.model.run import Session
 from supervisor_core.run.status import CheckpointStatus, RunStatus
 from tests.exporter.conftest import ask_web, certificates  # noqa: F401
 
@@ -55,10 +55,25 @@ def running() -> RunStatus:
     return RunStatus(
         run="mnist/train",
         active=True,
-        phase="training",
         state="running",
-        session=SessionRecord(
+        session=Session(
             session="3f2a",
+            ended_at=None,
+            outcome="running",
+            inferred=False,
+            phase="training",
+            resume_check=ResumeRecord(session="3f2a", what="losses", compared=3, equal=3),
+            steps=2_345,
+            steps_per_sec=8.25,
+            last_progress_at=NOW - 0.0625,
+            progress_timeout_secs=300.0,
+            saves=7,
+            save_failures=1,
+            save_error="OSError: no space left",
+            save_secs=Distribution(bounds=(1.0, 10.0), counts=(4, 3, 0), sum=9.5),
+            blocked_secs=Distribution(bounds=(0.01, 0.1), counts=(6, 1, 0), sum=0.0625),
+            reported_secs={"productive": 3000.5, "program_startup": 12.0, "checkpoint_restore": 0.0},
+            beat=HeartbeatRecord(session="3f2a", watchdog_would_act=1, watchdog_acted={"stop": 2}, events_dropped=2),
             attempt=3,
             host="trainer-0",
             pid=4711,
@@ -70,28 +85,18 @@ def running() -> RunStatus:
             device_kind="NVIDIA H100",
             device_count=8,
         ),
-        resume_check=ResumeRecord(session="3f2a", what="losses", compared=3, equal=3),
         labels={"team": "vision", "user": "ada"},
         session_seen_at=NOW,
         ended_at=NOW,
         restarts={"lost": 1, "signal": 1},
         global_step=12_345,
-        steps=2_345,
-        steps_per_second=8.25,
         last_step_at=NOW - 0.125,
-        last_progress_at=NOW - 0.0625,
-        progress_timeout_secs=300.0,
         stalled=False,
         step_secs=Distribution(bounds=(0.1, 0.25, 1.0), counts=(2_000, 300, 40, 5), sum=287.5),
         checkpoint=CheckpointStatus(
             recommended_interval_secs=420.0,
             present_interval_secs=600.0,
             last_success=Checkpoint(session="", at=NOW - 90, step=11_600, bytes=104_857_600),
-            saves=7,
-            failures=1,
-            last_error="OSError: no space left",
-            save_secs=Distribution(bounds=(1.0, 10.0), counts=(4, 3, 0), sum=9.5),
-            blocked_secs=Distribution(bounds=(0.01, 0.1), counts=(6, 1, 0), sum=0.0625),
         ),
         threads=(
             ThreadStatus(name="checkpoint", state="idle", ticks=7, failures=1, last_tick_at=NOW - 90),
@@ -106,10 +111,8 @@ def running() -> RunStatus:
         failures={("trainer-0", "lost"): 0, ("trainer-7", "oom"): 1},
         lost_process_secs={"infrastructure_recovery_from_disruption": 480.0, "stall": 0.0},
         steps_lost=130,
-        activity_secs={"productive": 3000.5, "program_startup": 12.0, "checkpoint_restore": 0.0},
         run_activity_secs={"productive": 9000.5, "infrastructure_recovery_from_disruption": 60.0},
         goodput=0.875,
-        beat=HeartbeatRecord(session="3f2a", watchdog_would_act=1, watchdog_acted={"stop": 2}, events_dropped=2),
         events_failing=False,
         notices=(
             NoticeRecord(session="3f2a", severity="warn", text="accuracy fell", count=2, since=NOW - 9, at=NOW - 5),
@@ -124,14 +127,21 @@ def running() -> RunStatus:
 @pytest.fixture
 def starting() -> RunStatus:
     """A run that has only just begun: no step, no checkpoint, no thread."""
-    session = SessionRecord(session="", attempt=1, started_at=NOW)
     return RunStatus(
         run="fresh",
         active=True,
-        phase="starting",
-        session=session,
-        beat=HeartbeatRecord(session=""),
-        last_progress_at=NOW,
+        session=Session(
+            session="",
+            attempt=1,
+            started_at=NOW,
+            ended_at=None,
+            outcome="running",
+            inferred=False,
+            phase="starting",
+            steps=0,
+            last_progress_at=NOW,
+            beat=HeartbeatRecord(session=""),
+        ),
     )
 
 

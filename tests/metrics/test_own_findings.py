@@ -6,14 +6,16 @@ from dataclasses import replace
 
 from supervisor_core.events.telemetry import ThreadStatus, WorkerStatus
 from supervisor_core.metrics.own_findings import OwnFindings
-from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus
+from supervisor_core.run.model.run import Session
+from supervisor_core.run.status import RunStatus, StallStatus
 
-WELL = RunStatus(run="r", active=True, phase="training", info={"logdir": "/my logs/r"})
+SESSION = Session(session="s", ended_at=None, outcome="running", inferred=False, phase="training")
+WELL = RunStatus(run="r", active=True, session=SESSION, info={"logdir": "/my logs/r"})
 ILL = replace(
     WELL,
     stalled=True,
     stall=StallStatus(phase="training", thread="MainThread", location="train.py:15 in load", activity="waits"),
-    checkpoint=CheckpointStatus(failures_in_a_row=2, last_error="OSError: full"),
+    session=replace(SESSION, save_failures_in_a_row=2, save_error="OSError: full"),
     loss_finite=False,
     threads=(ThreadStatus(name="summary", state="failed"),),
     workers=(WorkerStatus(name="worker:1", state="lost"), WorkerStatus(name="worker:2", state="running")),

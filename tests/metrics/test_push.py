@@ -76,7 +76,7 @@ def test_the_end_is_pushed(receiver: OtlpReceiver, running: RunStatus, clock) ->
     now = running
     pushes = pusher(lambda: now, receiver.url, clock)
     receiver.wait_for(lambda found: found)
-    now = replace(running, active=False, state="completed", phase="stopped")
+    now = replace(running, active=False, state="completed", session=replace(running.session, phase="stopped"))
     clock.now += 5
     pushes.finish()
     assert pushes.wait(60.0)

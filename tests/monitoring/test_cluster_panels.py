@@ -24,7 +24,7 @@ def served() -> list[tuple[str, str]]:
     """The series of a run whose cluster has a process in each state, all seen at second 0, and their values."""
     states = typing.get_args(WorkerState)
     workers = tuple(WorkerStatus(name=name, state=name, last_seen_at=0.0) for name in states)
-    status = RunStatus(run="r", active=True, phase="training", workers=workers)
+    status = RunStatus(run="r", active=True, workers=workers)
     text = b"".join(lines(m, m.read(status, 0.0)) for m in RUN_METRICS if m.name.startswith("supervisor_worker_"))
     return [(name, value) for line in text.decode().splitlines() for name, value in [line.rsplit(" ", 1)]]
 

@@ -41,7 +41,7 @@ def texts(rules_test: Callable[..., str], tmp_path_factory: pytest.TempPathFacto
     for name in NAMES:
         action = command_line("tb-supervisor", "stacks", "--", name)
         findings = tuple(Finding(kind=kind, severity="page", text=name, action=action) for kind in KINDS)
-        status = RunStatus(run=name, active=True, phase=None, labels={"team": name}, findings=findings)
+        status = RunStatus(run=name, active=True, labels={"team": name}, findings=findings)
         for metric in METRICS:
             for line in lines(metric, metric.read(status, 0.0)).decode().rstrip("\n").split("\n"):
                 series[line.removesuffix(" 1.0")] = "1"

@@ -15,7 +15,7 @@ from supervisor_core.engine.recorder import StopInfo
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.events.telemetry import HeartbeatRecord, NoticeRecord, SessionRecord, ThreadStatus, WorkerStatus
+from supervisor_core.events.telemetry import HeartbeatRecord, NoticeRecord, ThreadStatus, WorkerStatus
 from supervisor_core.metrics.collector import RunCollector
 from supervisor_core.metrics.config_files import dashboard, rule_groups, to_yaml
 from supervisor_core.metrics.exporter import Exporter
@@ -23,6 +23,7 @@ from supervisor_core.metrics.server import MetricsServer
 from supervisor_core.metrics.web import Web
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.distribution import Distribution
+from supervisor_core.run.model.run import Session
 from supervisor_core.run.model.thresholds import Thresholds
 from supervisor_core.run.status import CheckpointStatus, RunStatus
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
@@ -44,10 +45,23 @@ def everything(tick: int) -> RunStatus:
     return RunStatus(
         run="everything",
         active=True,
-        phase="training",
         state="running",
-        session=SessionRecord(
+        session=Session(
             session="3f2a",
+            ended_at=None,
+            outcome="running",
+            inferred=False,
+            phase="training",
+            steps=tick,
+            steps_per_sec=8.25,
+            last_progress_at=now,
+            progress_timeout_secs=300.0,
+            saves=tick,
+            save_failures=1,
+            save_secs=saves,
+            blocked_secs=saves,
+            reported_secs={"productive": 3000.5 + tick, "program_startup": 12.0},
+            beat=HeartbeatRecord(session="3f2a"),
             attempt=3,
             started_at=now - 3600,
             checkpoint_interval_secs=600.0,
@@ -55,30 +69,20 @@ def everything(tick: int) -> RunStatus:
         ),
         labels={"team": "vision", "user": "ada"},
         session_seen_at=now,
-        beat=HeartbeatRecord(session="3f2a"),
         restarts={"lost": 1, "signal": 1},
         global_step=12_345 + tick,
-        steps=tick,
-        steps_per_second=8.25,
         last_step_at=now,
-        last_progress_at=now,
-        progress_timeout_secs=300.0,
         step_secs=steps,
         checkpoint=CheckpointStatus(
             recommended_interval_secs=420.0,
             present_interval_secs=600.0,
             last_success=Checkpoint(session="", at=now - 90, step=11_600, bytes=104_857_600),
-            saves=tick,
-            failures=1,
-            save_secs=saves,
-            blocked_secs=saves,
         ),
         threads=(ThreadStatus(name="checkpoint", state="idle", ticks=7, last_tick_at=now - 90),),
         workers=(WorkerStatus(name="worker:1", state="running", steps=tick, last_seen_at=now - 3),),
         steps_lost=130,
         events_failing=False,
         loss_finite=False,
-        activity_secs={"productive": 3000.5 + tick, "program_startup": 12.0},
         run_activity_secs={"productive": 9000.5 + tick, "infrastructure_recovery_from_disruption": 60.0},
         failures={("node-1", "lost"): tick},
         lost_process_secs={"stall": 8.0 * tick},

@@ -69,7 +69,12 @@ def test_a_hang_is_shown_with_its_line_and_then_ended(
     assert (stall.session, stall.until, stall.step, stall.phase) == (run.sessions[0].id, None, 19, "training")
     assert stall.location == f"{tmp_path}/program.py:5 evaluate" and stall.location in stall.stacks["MainThread"]
     status = run_status(run, time.time())
-    assert (status.active, status.stalled, status.steps_per_second, status.progress_timeout_secs) == (True, True, 0, 1)
+    assert (status.active, status.stalled, status.steps_per_sec, status.session.progress_timeout_secs) == (
+        True,
+        True,
+        0,
+        1,
+    )
     assert status.stall is not None and status.stall.location == LINE
     assert running.line() == ["hangs"]  # the second launch
     run = wait(lambda run: run.launches[0].ended_at is not None)

@@ -48,5 +48,5 @@ def test_saves_are_tried_at_once_and_when_it_is_back(tmp_path: Path) -> None:
         back = command_line("mv", "-T", "--", str(away), str(logdir))
         assert (found["saves_failing"].action, found["events_failing"].action) == (back, back)
         away.rename(logdir)
-        train_until(lambda: run.run_status().checkpoint.failures_in_a_row == 0)
+        train_until(lambda: run.run_status().session.save_failures_in_a_row == 0)
     assert run.newest_checkpoint is not None

@@ -413,10 +413,11 @@ def test_evaluation_is_a_phase_and_no_step(tmp_path: Path) -> None:
     """It has its own hang timeout, and the next step's time begins after it. The run names both."""
     with supervise(tmp_path, save_secs=None) as run:
         with run.phase("evaluating"):
-            assert run.run_status().phase == "evaluating" and repr(run) == f"<Run '{tmp_path}': step 0, evaluating>"
+            assert run.run_status().session.phase == "evaluating"
+            assert repr(run) == f"<Run '{tmp_path}': step 0, evaluating>"
         run.step()
         status = run.run_status()
-    assert (status.phase, status.steps, status.global_step) == ("training", 1, 1)
+    assert (status.session.phase, status.session.steps, status.global_step) == ("training", 1, 1)
     assert repr(run) == f"<Run '{tmp_path}': step 1, ended>"
 
 

@@ -128,7 +128,7 @@ class Session(SessionRecord):
     """Saves attempted, successful or not."""
     save_failures: int = 0
     save_failures_in_a_row: int = 0
-    """Failures since its last successful save. `save_error`: why the last one failed, if its progress page says so."""
+    """Failures since its last successful save. `save_error`: why the last one failed, where its process says so."""
     save_error: str | None = None
     events_error: str | None = None
     """Why its events cannot be written at present, by liveness file or page; None where they can, or it is unknown."""

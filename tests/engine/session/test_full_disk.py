@@ -122,8 +122,8 @@ def test_a_full_disk_is_no_death(tmp_path: Path, begin, disk, clock_at, monkeypa
     status = run_status(watched.run, clock.now)
     assert watched.run.state == "running"
     assert watched.run.sessions[-1].events_error == "[Errno 28] No space left on device"
-    assert (status.active, status.global_step, status.last_progress_at) == (True, 9, clock.now)
-    assert (status.checkpoint.failures_in_a_row, status.checkpoint.failures) == (2, 2)
+    assert (status.active, status.global_step, status.session.last_progress_at) == (True, 9, clock.now)
+    assert (status.session.save_failures_in_a_row, status.session.save_failures) == (2, 2)
     assert status.events_failing and run.status().events_failing
     run.end(StopInfo(reason="error", error="SaveFailedError: no room"))
     (watched,) = watch.refresh().runs.values()

@@ -14,7 +14,7 @@ from supervisor_core.engine.environment import ADDRESS_VARIABLE, MetricsEndpoint
 from supervisor_core.run.status import RunStatus
 from tests.otlp_receiver import OtlpReceiver
 
-STATUS = RunStatus(run="a", active=True, phase="training")
+STATUS = RunStatus(run="a", active=True)
 
 
 def endpoint(options: Options) -> MetricsEndpoint:

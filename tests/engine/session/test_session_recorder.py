@@ -219,7 +219,10 @@ def test_the_table_says_what_a_trainer_serves(begin) -> None:
     run.notices.say("accuracy fell")
     thread = ThreadStatus(name="checkpoint", state="idle", last_tick_at=1.0)
     worker = WorkerStatus(name="worker:1", state="running", steps=1, last_seen_at=1.0)
-    status = replace(run.status(), steps_per_second=1.0, steps_lost=0, threads=(thread,), workers=(worker,))
+    status = run.status()
+    status = replace(
+        status, session=replace(status.session, steps_per_sec=1.0), steps_lost=0, threads=(thread,), workers=(worker,)
+    )
     names = {metric.name for metric in RUN_METRICS if list(metric.read(status, 1e9))}
     not_now = {
         "supervisor_resume_observed",
@@ -244,9 +247,9 @@ def test_saves_are_counted_written_and_their_hold_up_booked(begin, writer) -> No
     )
     run.saved(good)
     run.saved(CheckpointRecord(session=run.session_id, trigger="timer", error="OSError: no space"))
-    checkpoint = run.status().checkpoint
-    assert (checkpoint.saves, checkpoint.failures, checkpoint.last_success.step) == (2, 1, 5)
-    assert checkpoint.last_error == "OSError: no space"
+    status = run.status()
+    assert (status.session.saves, status.session.save_failures, status.checkpoint.last_success.step) == (2, 1, 5)
+    assert status.session.save_error == "OSError: no space"
     assert writer.of("checkpoint")[0] == good
     assert writer.synced == ["checkpoint", "checkpoint"]
 

@@ -60,7 +60,7 @@ def test_a_record_may_hold_anything(data: Any, trainer: Any) -> None:
             assert math.isfinite(value)
             assert value >= 0 or metric.type != "counter"
     assert status.run == "run"
-    hash(status.phase)
+    hash(status.session.phase)
 
 
 def test_counts_that_cannot_be_are_not_known(trainer: Any) -> None:
@@ -75,12 +75,12 @@ def test_counts_that_cannot_be_are_not_known(trainer: Any) -> None:
     fold = RunFold("run")
     fold.update(good.file.chunks())
     status = run_status(fold.run(good.now + 5), good.now + 5)
-    assert status.beat is not None
-    assert (status.steps, status.steps_per_second, status.beat.events_dropped) == (None, None, 0)
+    assert status.session.beat is not None
+    assert (status.session.steps, status.steps_per_sec, status.session.beat.events_dropped) == (None, None, 0)
     assert (status.threads[0].ticks, status.threads[0].failures, status.threads[0].overdue_secs) == (0, 0, 0.0)
-    assert status.checkpoint.save_secs is not None
+    assert status.session.save_secs is not None
     assert status.checkpoint.last_success is not None and status.checkpoint.last_success.bytes is None
-    assert status.checkpoint.save_secs.sum == 0.0
+    assert status.session.save_secs.sum == 0.0
 
 
 def test_what_a_heartbeat_does_not_tell_is_not_zero(trainer: Any) -> None:

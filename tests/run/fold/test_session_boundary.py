@@ -34,8 +34,8 @@ def test_a_save_that_a_dead_session_began_is_not_open_in_any_later_one(
     def check(phase: str) -> None:
         run = run_of(*sessions, now=sessions[-1].now + 1)
         status = run_status(run, sessions[-1].now + 1)
-        assert (run.state, status.state, status.stalled, status.phase) == ("running", "running", False, phase)
-        assert status.progress_timeout_secs == 300.0
+        assert (run.state, status.state, status.stalled, status.session.phase) == ("running", "running", False, phase)
+        assert status.session.progress_timeout_secs == 300.0
         assert [stall.until is None for stall in run.stalls] == [False] * is_stalled
         left_open = {bucket: run.goodput.secs[bucket] for bucket in ("stall", "unproductive_checkpoint_save")}
         assert sum(left_open.values()) == pytest.approx(first.now - since, abs=10)

@@ -195,7 +195,7 @@ def test_no_counter_ever_falls(trainer: Any) -> None:
 def test_a_run_that_was_taken_for_dead(trainer: Any) -> None:
     """Keeps what was counted: a scraper would take a lower value for a counter that began again."""
     dead = RunStatus(
-        run="a", active=True, phase=None, failures={("n", "lost"): 3, ("n", "error"): 0},
+        run="a", active=True, failures={("n", "lost"): 3, ("n", "error"): 0},
         run_activity_secs={DOWNTIME: 60.0, "productive": 5.0}, lost_process_secs={DOWNTIME: 480.0},
     )  # fmt: skip
     alive = replace(

@@ -40,21 +40,21 @@ def test_a_live_run_is_served_as_its_trainer_would(killed: Any, resumed: Any, ru
     resumed.save(blocked_secs=0.25).save(error="OSError: full").spend(2, moving=False).beat()
     now = resumed.now + 3
     status = run_status(run_of(killed, resumed, now=now), now, label="mine")
-    assert (status.run, status.active, status.phase) == ("mine", True, "training")
+    assert (status.run, status.active, status.session.phase) == ("mine", True, "training")
     session, saved = status.session, status.checkpoint.last_success
     assert session is not None and saved is not None
     assert (session.session, session.attempt) == ("b", 2)
     assert (status.restarts, status.steps_lost) == ({"lost": 1}, 187)
-    assert (status.global_step, status.steps) == (1300, 300)
-    assert (status.last_progress_at, status.progress_timeout_secs) == (resumed.now - 2, 300.0)
+    assert (status.global_step, status.session.steps) == (1300, 300)
+    assert (status.session.last_progress_at, status.session.progress_timeout_secs) == (resumed.now - 2, 300.0)
     assert (session.started_at, status.session_seen_at) == (resumed.started_at, resumed.now)
-    saves = status.checkpoint
     assert (saved.step, saved.at, saved.bytes) == (1300, resumed.now - 2, 1000)
-    assert (saves.saves, saves.failures, saves.last_error) == (2, 1, "OSError: full")
-    assert status.activity_secs == resumed.secs  # the newest session's, as that session serves it itself
-    assert sum(status.run_activity_secs.values()) > sum(status.activity_secs.values()) + 1000
-    assert saves.blocked_secs is not None and (sum(saves.blocked_secs.counts), saves.blocked_secs.sum) == (1, 0.25)
-    assert saves.recommended_interval_secs is None  # one failure says too little
+    assert (session.saves, session.save_failures) == (2, 1)
+    assert status.session.reported_secs == resumed.secs  # the newest session's, as that session serves it itself
+    assert sum(status.run_activity_secs.values()) > sum(status.session.reported_secs.values()) + 1000
+    blocked = session.blocked_secs
+    assert blocked is not None and (sum(blocked.counts), blocked.sum) == (1, 0.25)
+    assert status.checkpoint.recommended_interval_secs is None  # one failure says too little
     samples = served(status, now)
     assert samples["supervisor_checkpoint_age_seconds"] == 5
     assert samples["supervisor_stalled"] == 0
@@ -65,12 +65,12 @@ def test_step_and_progress_are_of_the_same_moment(killed: Any, run_of: RunOf) ->
     """A step that only a scalar shows, between two heartbeats, is progress; one that a heartbeat had is none."""
     beat_at, step = killed.beat().now, killed.step
     status = run_status(run_of(killed), killed.now + 5)
-    assert (status.global_step, status.last_progress_at) == (step, beat_at)
+    assert (status.global_step, status.session.last_progress_at) == (step, beat_at)
     killed.file.scalar("loss", step, beat_at + 2.0)
-    assert run_status(run_of(killed), killed.now + 5).last_progress_at == beat_at
+    assert run_status(run_of(killed), killed.now + 5).session.last_progress_at == beat_at
     killed.file.scalar("loss", step + 3, beat_at + 3.0).scalar("lr", step + 3, beat_at + 3.5)
     status = run_status(run_of(killed), killed.now + 5)
-    assert (status.global_step, status.last_progress_at) == (step + 3, beat_at + 3.0)
+    assert (status.global_step, status.session.last_progress_at) == (step + 3, beat_at + 3.0)
 
 
 def test_the_table_says_what_an_exporter_serves(killed: Any, resumed: Any, trainer: Any, run_of: RunOf) -> None:
@@ -132,9 +132,9 @@ def test_a_run_is_active_until_it_ends_or_is_given_up(
     status = run_status(run_of(session, now=now), now)
     assert (status.state, status.active) == (state, active)
     if reason is None:
-        assert status.last_progress_at == status.session_seen_at == session.now
+        assert status.session.last_progress_at == status.session_seen_at == session.now
     else:
-        assert (status.phase, status.steps_per_second, status.error) == ("stopped", None, None)
+        assert (status.session.phase, status.steps_per_sec, status.error) == ("stopped", None, None)
     if later == 6 * DAY:
         assert not run_status(run_of(session, now=now), now, forget_after_secs=DAY).active
 
@@ -177,8 +177,8 @@ def test_the_speed_of_another_writer_is_that_of_its_points(events_file: Any, run
         if number % 10 == 9:
             file.scalar("val/accuracy", number // 10, at + 0.5)
     now = 1e9 + 800
-    assert run_status(run_of(file, now=now), now).steps_per_second == pytest.approx(2.5)
-    assert run_status(run_of(file, now=now + 900), now + 900).steps_per_second is None
+    assert run_status(run_of(file, now=now), now).steps_per_sec == pytest.approx(2.5)
+    assert run_status(run_of(file, now=now + 900), now + 900).steps_per_sec is None
 
 
 def test_an_empty_run_is_in_no_known_state(run_of: RunOf) -> None:
@@ -271,7 +271,7 @@ def test_counted_seconds_never_fall(killed: Any, resumed: Any, fold_of: Any) -> 
 def test_another_clock_gives_no_progress_in_the_future(killed: Any, run_of: RunOf) -> None:
     """Progress by a clock that is ahead of ours happened now at the latest."""
     now = killed.now - 500
-    assert run_status(run_of(killed, now=now), now).last_progress_at == now
+    assert run_status(run_of(killed, now=now), now).session.last_progress_at == now
 
 
 def test_versions_and_facts_are_those_of_the_record(trainer: Any, run_of: RunOf) -> None:

@@ -161,7 +161,7 @@ def test_a_wrong_clock_is_said_and_corrected(trainer: Make, watch: Any, clock: A
     assert f"is 10 min {'ahead of' if ahead > 0 else 'behind'} this machine's" in said.text
     status = run_status(found.run, clock.now)
     assert status.clock_skew_secs == ahead
-    assert status.session_seen_at == status.last_progress_at == clock.now - 5
+    assert status.session_seen_at == status.session.last_progress_at == clock.now - 5
     assert status.session is not None and status.session.started_at == clock.now - 105
 
 

@@ -282,7 +282,7 @@ def test_item_20_recover_what_is_ready(
 
 def has_failed(supervisor: Any) -> bool:
     """Whether a save has failed, as far as the facade says."""
-    return hasattr(supervisor, "run_status") and supervisor.run_status().checkpoint.failures > 0
+    return hasattr(supervisor, "run_status") and supervisor.run_status().session.save_failures > 0
 
 
 def saving(facade: Any, model: Any, logdir: str, obstruct: str, until: Callable[[], object], wait_until: Any) -> None:

@@ -137,7 +137,7 @@ def test_any_session_creator_will_do(whose: str, build_model: Any, logdir: str) 
     with supervisor_core.MonitoredSession(creator, hooks=[hook]) as sess:
         for _ in range(3):
             sess.run(model.train_op)
-        assert sess.run_status().steps == 3
+        assert sess.run_status().session.steps == 3
     assert v1.train.latest_checkpoint(logdir) == f"{logdir}/model.ckpt-3"
 
 

@@ -134,7 +134,7 @@ def test_a_recovery_is_a_restart_within_the_session(
     assert (another.step, another.restored_step) == (4, 4)
     assert recovery.error == "UnavailableError: a process is gone"
     assert recovery.restored_checkpoint == f"{logdir}/model.ckpt-4"
-    assert (status.recoveries, status.session.attempt, status.global_step, status.steps_lost) == (2, 1, 7, 1)
+    assert (status.session.recoveries, status.session.attempt, status.global_step, status.steps_lost) == (2, 1, 7, 1)
     assert saved_steps(logdir)[-2:] == [6, 7]
     [stop] = [record for record in records if record.kind == "stop"]
     assert (stop.reason, stop.step) == ("completed", 7)
