@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
-from supervisor_core.events.telemetry import LaunchRecord, StallRecord, summary_bytes
+from supervisor_core.events.telemetry import LaunchRecord, StallRecord, StopRecord, summary_bytes
 from tests.story.session import Scripted as EveryStep
 
 Scripted = partial(EveryStep, write_every=200)
@@ -313,6 +313,57 @@ def _recovers_all_the_time(run: Path, now: float) -> GoesOn:
     return trains(session.train(now - session.at - 10))
 
 
+def _files(run: Path) -> None:
+    """Make the files of the checkpoints that were saved."""
+    for path in _saves_of(run):
+        Path(path).touch()
+
+
+def _full_disk(run: Path, now: float) -> EveryStep:
+    session = Scripted(run, now - HOUR - 300).train(HOUR - 900)
+    _files(run)
+    return session.train(890, failing_saves=True)
+
+
+def _killed_with_a_full_disk(run: Path, now: float) -> GoesOn:
+    _full_disk(run, now)
+    return nothing
+
+
+def _failed_with_a_full_disk(run: Path, now: float) -> GoesOn:
+    session = _full_disk(run, now)
+    session._record(StopRecord(session=session.session, reason="error", error="OSError: no room", step=session.step))
+    session.flush()
+    return nothing
+
+
+def _killed_with_nan(run: Path, now: float) -> GoesOn:
+    session = Scripted(run, now - HOUR - 300).train(HOUR - 900)
+    _files(run)
+    session.nan_from = session.step + 1
+    session.train(890)
+    return nothing
+
+
+def _restarter_waits(run: Path, now: float) -> GoesOn:
+    """It was killed, and its restarter waits before it starts it again."""
+    session = Scripted(run, now - HOUR).train(HOUR - 30)
+    end = LaunchRecord(launch=run.name, state="end", cause="signal", signal="SIGKILL", action="restart", attempt=1,
+                       session=session.session, started_at=now - HOUR - 5, host="trainer-0", pid=31, counted=True,
+                       backoff_secs=3000.0)  # fmt: skip
+    summary = summary_bytes(end)
+    with (run / "events.out.tfevents.1.restarter").open("ab") as file:
+        file.write(frame(version_event(now - HOUR - 5)) + frame(event_prefix(now - 5, 0, 5, len(summary)) + summary))
+    return nothing
+
+
+def _passed_over(run: Path, now: float) -> GoesOn:
+    """A damaged checkpoint was passed over, and the next ones are good."""
+    first = Scripted(run, now - HOUR).train(1500)
+    skipped = ({"path": _saves_of(run)[-1], "reason": "model.ckpt: checksum of block 3 is wrong"},)
+    return trains(Scripted(run, now - 1800, attempt=2, step=first.step - 2400, skipped=skipped).train(1790))
+
+
 def _damaged(run: Path, now: float) -> GoesOn:
     first = Scripted(run, now - HOUR).train(1500)
     newest = first.step - first.step % 10
@@ -424,6 +475,14 @@ STORIES: dict[str, Story] = {
     "hangs at a line": Story(_hangs_somewhere, ("page stalled",), "MainThread waits at live.py:15 in load"),
     "was killed": Story(_killed, ("page lost",), "gives no sign of life"),
     "was killed long ago": Story(_killed_long_ago, ("info lost",)),
+    "was killed with a full disk": Story(
+        _killed_with_a_full_disk, ("page lost",), "Until then checkpoints could not be saved for 13 min"
+    ),
+    "failed with a full disk": Story(_failed_with_a_full_disk, ("page failed",), "Until then checkpoints could not be"),
+    "was killed with NaN": Story(
+        _killed_with_nan, ("page lost", "info loss_not_finite"), "The loss was NaN or infinite since step"
+    ),
+    "was killed, and its restarter waits": Story(_restarter_waits, ("info restarted",), "killed by SIGKILL"),
     "failed": Story(_failed, ("page failed",), "ValueError: no such class"),
     "failed long ago": Story(_failed_long_ago, ("info failed",)),
     "completed": Story(_ended, ()),
@@ -431,9 +490,7 @@ STORIES: dict[str, Story] = {
     "stopped itself": Story(_stopped_itself, ("info stopped",), "by its own request"),
     "had nothing to do": Story(_nothing_to_do, ("info completed_without_step",), "without a new step"),
     "was restarted once": Story(_restarted_once, ("info restarted",), "Restarted"),
-    "is restarted all the time": Story(
-        _loops, ("page restart_loop", "info checkpoint_interval_far"), "Restarted 4 times"
-    ),
+    "is restarted all the time": Story(_loops, ("page restart_loop",), "Restarted 4 times"),
     "was restarted all the time, and died": Story(_looped_and_died, ("page lost", "page restart_loop")),
     "was restarted all the time, and completed": Story(_looped_and_completed, ()),
     "dies before its first event": Story(_launches_die, ("warn not_starting",), "ImportError"),
@@ -466,6 +523,7 @@ STORIES: dict[str, Story] = {
     "has a service that is late": Story(_thread_overdue, ("warn thread_down",), "summary"),
     "recovers all the time": Story(_recovers_all_the_time, ("page recovery_loop",), "UnavailableError"),
     "has a damaged checkpoint": Story(_damaged, ("warn checkpoint_damaged", "info restarted"), "checksum"),
+    "passed over a damaged checkpoint": Story(_passed_over, ("info restarted",), "It passed over model.ckpt-14400"),
     "has a checkpoint in doubt": Story(_in_doubt, ("warn checkpoint_damaged",), "NaN when it was saved"),
     "did not resume exactly": Story(_not_exactly, ("info resumed_not_exactly", "info restarted"), "312 batches"),
     "saves too rarely": Story(_saves_too_rarely, ("info checkpoint_interval_far", "info restarted")),

@@ -145,6 +145,40 @@ def test_the_tab_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]], cl
         assert line["standing"] == standing(view.runs[name].watched.run.state, found)
 
 
+@pytest.mark.parametrize(
+    ("name", "bucket"),
+    [
+        ("cannot save any more", "at_risk"),
+        ("had one failed save", "at_risk"),
+        ("was killed with a full disk", "at_risk"),
+        ("has a loss that is NaN", "wasted_progress_from_disruption"),
+        ("was killed with NaN", "wasted_progress_from_disruption"),
+        ("was killed", "infrastructure_recovery_from_disruption"),
+    ],
+)
+def test_everybody_has_one_goodput(told: Told, clock_at: Callable[[float], Any], name: str, bucket: str) -> None:
+    """What is in no checkpoint while saves fail, or was trained after the loss was not finite, is not productive; the
+    ratio is that of the run until its last sign of life. ``inspect``, tab and exporter have the same."""
+    logdir, now, _ = told
+    watch = LogdirWatch(str(logdir), clock=clock_at(now))
+    watched = watch.refresh().runs[name]
+    goodput = watched.run.goodput
+    assert goodput.secs[bucket] > 30.0 and goodput.ratio is not None
+    down = goodput.secs["infrastructure_recovery_from_disruption"]
+    assert goodput.ratio == pytest.approx(goodput.secs["productive"] / (goodput.wall_secs - down))
+    said = run_object(SeenRun(watched, findings(watched, now)), now)["goodput"]
+    index = Index([Logdir(str(logdir))], 5.0, lambda path: LogdirWatch(path, clock=clock_at(now)))
+    index.refresh()
+    tab = json.loads(details(index.view(), index.view().runs[name]))["goodput"]
+    assert said["ratio"] == pytest.approx(goodput.ratio) and tab["secs"] == said["secs"]
+    exporter = Exporter([LogdirWatch(str(logdir), clock=clock_at(now))], clock=clock_at(now))
+    exporter.refresh()
+    (value,) = re.findall(
+        rf'^supervisor_goodput_ratio\{{.*run="{name}".*\}} (\S+)$', exporter.scrape(TEXT).decode(), re.M
+    )
+    assert float(value) == pytest.approx(goodput.ratio)
+
+
 def test_the_report_says_it(
     told: Told, said: Mapping[str, tuple[Finding, ...]], clock_at: Callable[[float], Any], tmp_path: Path
 ) -> None:

@@ -195,8 +195,8 @@ def standing(
 ) -> Standing:
     """Return how a run stands.
 
-    A run that is over is shown as unknown while its restarter starts it again, and the launch has no session yet; of
-    one that is lost only if it has no telemetry: its first event may take long.
+    A run that is over is shown as unknown while its restarter starts it again, and the launch has no session yet. One
+    that was killed is shown as lost again once that has taken too long; without telemetry its first event may.
 
     Args:
         last: its newest session; None where there is none.
@@ -217,9 +217,10 @@ def standing(
         launches = (*launches[:-1], replace(watched, seen_at=now) if is_running else watched)
     state = _state_by_launch(state, session, launches)
     restarting = _is_starting_again(state, session, launches, now, runs)
-    is_over = state in ("failed", "stopped") or (
-        state == "lost" and session is not None and session.inferred and session.gone
-    )
+    is_over = state in ("failed", "stopped")
+    if state == "lost" and session is not None and session.gone:
+        waits_since = max(_waits_since(launches) or 0.0, session.ended_at or 0.0)
+        is_over = session.inferred or now - waits_since <= LEAST_HANG_TIMEOUT_SECS
     outcome = None if session is None else session.outcome
     if outcome == "running" and session is not None and state not in LIVE:
         outcome = "lost" if state == "lost" else "unknown"
@@ -261,6 +262,14 @@ def _state_by_launch(state: RunState, last: Session | None, launches: Sequence[P
     return "failed" if is_given_up else state
 
 
+def _waits_since(launches: Sequence[ProgramLaunch]) -> float | None:
+    """Return since when the next session of a launch is waited for, by its restarter's clock; None where unknown."""
+    newest = launches[-1] if launches else None
+    if newest is None or newest.ended_at is not None:
+        return None if newest is None or newest.ended_at is None else newest.ended_at + newest.backoff_secs
+    return newest.started_at if newest.seen_at is None else newest.seen_at
+
+
 def _is_starting_again(
     state: RunState, last: Session | None, launches: Sequence[ProgramLaunch], now: float, runs: RestarterRuns
 ) -> bool:
@@ -272,14 +281,13 @@ def _is_starting_again(
     """
     if state not in ("failed", "stopped", "lost") or not launches:
         return False
-    newest = launches[-1]
+    newest, since = launches[-1], _waits_since(launches)
     if newest.ended_at is None:
-        since = newest.started_at if newest.seen_at is None else newest.seen_at
         is_next = last is None or (last.started_at or 0.0) < (newest.started_at or 0.0)
         if last is not None and last.gone and not is_next:
             return runs(newest) is True
     else:
-        since, is_next = newest.ended_at + newest.backoff_secs, newest.action == "restart" and _is_before(last, newest)
+        is_next = newest.action == "restart" and _is_before(last, newest)
     if not is_next or since is None:
         return False
     is_alive = runs(newest)

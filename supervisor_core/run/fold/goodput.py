@@ -9,6 +9,7 @@ time: there was nothing to train.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -148,36 +149,50 @@ class GoodputWalk:
             self._unseen = (facts.likely_unseen_secs, STALL if facts.is_stalled else phase)
             self._most_unseen = facts.most_unseen_secs or 0.0
 
-    def value(self, now: float | None, bucket: str, at_risk_after: int | None = None) -> Goodput:
+    def value(
+        self, now: float | None, bucket: str, at_risk_after: int | None = None, wasted_after: int | None = None
+    ) -> Goodput:
         """Return the goodput of all sessions so far.
 
         Args:
             now: the present time of a run that is live or down; None of one that has ended.
             bucket: the bucket of the time since the last event.
             at_risk_after: the last step that is not at risk; None where none are.
+            wasted_after: the last step before the loss was not finite; None while it is.
         """
         secs = {PRODUCTIVE: self._secs[PRODUCTIVE], AT_RISK: 0.0, **self._secs}
-        times = self._times
+        times = list(self._times)
+        wasted = _Later((), 0, None) if wasted_after is None else self._after(wasted_after)
+        for order, lost in wasted.secs:
+            times[order] = times[order]._replace(wasted_secs=times[order].wasted_secs + lost)
+        lost = max(0.0, min(wasted.total_secs, secs[PRODUCTIVE]))
+        secs[WASTED] += lost
+        secs[PRODUCTIVE] -= lost
         if at_risk_after is not None:
-            later = self._after(at_risk_after)
-            times = list(times)
-            for order, at_risk in later.secs:
+            later, useless = self._after(at_risk_after), Counter(dict(wasted.secs))
+            risks = [(order, max(0.0, at_risk - useless[order])) for order, at_risk in later.secs]
+            for order, at_risk in risks:
                 times[order] = times[order]._replace(at_risk_secs=times[order].at_risk_secs + at_risk)
-            secs[AT_RISK] = max(0.0, min(later.total_secs, secs[PRODUCTIVE]))
+            secs[AT_RISK] = max(0.0, min(sum(at_risk for _, at_risk in risks), secs[PRODUCTIVE]))
             secs[PRODUCTIVE] -= secs[AT_RISK]
+        unseen = 0.0
         if now is not None and self._until is not None and now > self._until:
-            secs[bucket] += now - self._until
+            unseen = now - self._until
+            is_useless = bucket == PRODUCTIVE and wasted_after is not None
+            is_at_risk = bucket == PRODUCTIVE and at_risk_after is not None
+            secs[WASTED if is_useless else AT_RISK if is_at_risk else bucket] += unseen
         secs = {name: max(0.0, value) for name, value in secs.items()}
         if not self._has_telemetry:  # without telemetry the use of time is unknown
             secs["other"], secs[PRODUCTIVE] = secs["other"] + secs[PRODUCTIVE], 0.0
         wall = sum(secs.values())
+        lived = wall - (unseen if bucket == DOWNTIME else 0.0)
         return Goodput(
             wall_secs=wall,
             secs=secs,
             booked_secs=dict(self._booked),
             lost_process_secs=dict(self._lost),
             weight=self._weights[-1] if self._weights else 1,
-            ratio=secs[PRODUCTIVE] / wall if wall > 0 and not self._inferred else None,
+            ratio=secs[PRODUCTIVE] / lived if lived > 0 and not self._inferred else None,
             inferred=self._inferred,
             by_session=tuple(times),
         )

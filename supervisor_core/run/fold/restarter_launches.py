@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from supervisor_core.events.chunk import TelemetryMark
@@ -12,7 +12,7 @@ from supervisor_core.events.telemetry import LaunchRecord, StallRecord
 from supervisor_core.run.fold.bounds import Allowance, Newest
 from supervisor_core.run.fold.session_fold import StallFold
 from supervisor_core.run.model.program_launch import FAILED, SLACK_SECS, ProgramLaunch, launch_error
-from supervisor_core.run.model.run import Restart, Session, Stall
+from supervisor_core.run.model.run import Outcome, Restart, Session, Stall
 
 LAST_WORDS_CHARS = 2000
 """How much of standard error's end is kept of a launch."""
@@ -118,6 +118,16 @@ def with_process(sessions: Sequence[Session], launches: Sequence[ProgramLaunch])
     return tuple(sessions)
 
 
+OUTCOME_OF_CAUSE: Mapping[str, Outcome] = {
+    **dict.fromkeys(("signal", "oom", "hang", "lost"), "lost"),
+    **dict.fromkeys(("preempted", "stopped"), "signal"),
+    "error": "error",
+    "requested": "requested",
+    "completed": "completed",
+}
+"""How a session without a record of its end has ended, by the cause of its launch's end."""
+
+
 def joined(
     restarts: Sequence[Restart], sessions: Sequence[Session], launches: Sequence[ProgramLaunch]
 ) -> tuple[Restart, ...]:
@@ -138,5 +148,24 @@ def joined(
         if launch is None and restart.at is not None and before is not None:
             position = bisect_right(times, restart.at + SLACK_SECS) - 1
             launch = ended[position] if position >= 0 and times[position] >= before - SLACK_SECS else None
-        found.append(restart if launch is None else replace(restart, launch=launch))
+        if launch is not None:
+            reason = OUTCOME_OF_CAUSE.get(launch.cause or "") if restart.reason == "unknown" else None
+            restart = replace(restart, launch=launch, reason=reason or restart.reason)
+        found.append(restart)
     return tuple(found)
+
+
+def with_causes(sessions: Sequence[Session], restarts: Sequence[Restart]) -> tuple[Session, ...]:
+    """Return sessions, those of which it was not known how they ended as their launches have ended.
+
+    Args:
+        sessions: in order.
+        restarts: as `joined` returns them.
+    """
+    reasons = {restart.from_session: restart.reason for restart in restarts}
+    return tuple(
+        replace(session, outcome=reasons[session.id])
+        if session.outcome == "unknown" and reasons.get(session.id, "unknown") != "unknown"
+        else session
+        for session in sessions
+    )

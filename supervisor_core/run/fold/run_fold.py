@@ -17,7 +17,7 @@ from supervisor_core.base.session_labels import usable
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.record_fields import replaced, values_of
 from supervisor_core.events.telemetry import DeathRecord, OpenStall
-from supervisor_core.run.fold.advice import FAILURES, Costs, advice, present_interval
+from supervisor_core.run.fold.advice import FAILURES, Costs, advice, present_interval, unplanned_since
 from supervisor_core.run.fold.bounds import KEPT_SAVES, Allowance, DroppedKind
 from supervisor_core.run.fold.end import RestarterRuns, end_by_death, ended, standing, with_stalls
 from supervisor_core.run.fold.file_fold import FileFold, Reached, nonfinite_since, totals
@@ -25,7 +25,7 @@ from supervisor_core.run.fold.first_error import with_first_error
 from supervisor_core.run.fold.goodput import is_down
 from supervisor_core.run.fold.inferred_sessions import inferred_facts
 from supervisor_core.run.fold.notices import notices_of
-from supervisor_core.run.fold.restarter_launches import joined, merged, with_process
+from supervisor_core.run.fold.restarter_launches import joined, merged, with_causes, with_process
 from supervisor_core.run.fold.session_facts import SessionFacts, telemetry_facts
 from supervisor_core.run.fold.session_fold import (
     NOTHING,
@@ -52,11 +52,15 @@ from supervisor_core.run.model.run import (
     AtRisk,
     Goodput,
     Recovery,
+    Restart,
     Run,
     RunState,
     Session,
     Stall,
 )
+from supervisor_core.run.model.thresholds import Thresholds
+
+_LIMITS = Thresholds()
 
 
 def unchecked(item: object) -> bool | None:
@@ -167,8 +171,9 @@ class RunFold:
             checkpoints = self._presence.joined(checkpoints, present)
         loss_finite, since = self._losses(sessions)
         step = line.history.step
-        saved = _saved_if_at_risk(state, step, sessions, checkpoints, line.history.recoveries)
-        goodput = _goodput(line, state, now, None if saved is None else saved.step)
+        good = step if since is None or step is None else min(step, since.step - 1)
+        saved = _saved_if_at_risk(state, good, sessions, checkpoints, line.history.recoveries)
+        goodput = _goodput(line, state, now, None if saved is None else saved.step, None if since is None else good)
         stalls = _stalls(line, state, now)
         return Run(
             **{**values_of(line.history), **values_of(files), "sessions": sessions, "checkpoints": checkpoints},
@@ -186,11 +191,11 @@ class RunFold:
             at_risk=None
             if saved is None
             else AtRisk(
-                steps=(step or 0) - saved.step,
+                steps=(good or 0) - saved.step,
                 secs=goodput.secs[AT_RISK],
                 saved_step=saved.step if saved.is_checkpoint else None,
             ),
-            advice=_advice(sessions, goodput),
+            advice=_advice(sessions, goodput, is_looping=_is_looping(line.history.restarts, now)),
             steps_per_sec=sessions[-1].steps_per_sec if sessions else None,
             nonfinite=sum(found.values for found in files.nonfinite_tags),
             loss_finite=loss_finite,
@@ -233,7 +238,8 @@ class RunFold:
             ordered = _in_order(files, sessions)
             self._totals = totals(ordered, earlier.difference(last))
             if self._launches:
-                history = replace(history, restarts=joined(history.restarts, sessions, self._launches))
+                restarts = joined(history.restarts, sessions, self._launches)
+                history = replace(history, restarts=restarts, sessions=with_causes(sessions, restarts))
                 stalls = (stall for file in files for stall in file.restarter_launches.stalls())
                 facts = with_stalls(self._timeline.facts, stalls)
                 self._timeline = replace(self._timeline, history=history, facts=facts)
@@ -338,18 +344,20 @@ def _own_facts(
     return facts if death is None else ended(facts, end_by_death(facts.session, *death))
 
 
-def _goodput(line: Timeline, state: RunState, now: float, at_risk_after: int | None) -> Goodput:
+def _goodput(
+    line: Timeline, state: RunState, now: float, at_risk_after: int | None, wasted_after: int | None
+) -> Goodput:
     """Return the goodput as of `now`: a live run's time since its last event is booked by its state, that of one that
     is down as downtime; any other run ends with its last event."""
     if state == "stalled":
-        return line.walk.value(now, STALL, at_risk_after)
+        return line.walk.value(now, STALL, at_risk_after, wasted_after)
     if line.facts and is_down(state, line.facts[-1].session, now):
-        return line.walk.value(now, DOWNTIME, at_risk_after)
+        return line.walk.value(now, DOWNTIME, at_risk_after, wasted_after)
     if state != "running":
-        return line.walk.value(None, "other", at_risk_after)
+        return line.walk.value(None, "other", at_risk_after, wasted_after)
     last = line.history.sessions[-1]
     bucket = PRODUCTIVE if last.inferred else BUCKET_OF_PHASE.get(last.phase or "", "other")
-    return line.walk.value(now, bucket, at_risk_after)
+    return line.walk.value(now, bucket, at_risk_after, wasted_after)
 
 
 def _stalls(line: Timeline, state: RunState, now: float) -> list[Stall]:
@@ -368,7 +376,11 @@ def _stalls(line: Timeline, state: RunState, now: float) -> list[Stall]:
     return found
 
 
-def _advice(sessions: Sequence[Session], goodput: Goodput) -> Advice:
+def _is_looping(restarts: Sequence[Restart], now: float) -> bool:
+    return len(unplanned_since(restarts, now - _LIMITS.restart_window_secs)) >= _LIMITS.restarts
+
+
+def _advice(sessions: Sequence[Session], goodput: Goodput, *, is_looping: bool) -> Advice:
     saved = [session.save_secs for session in sessions if session.save_secs is not None]
     blocked = [session.blocked_secs for session in sessions if session.blocked_secs is not None]
     intervals = [each.checkpoint_interval_secs for each in sessions if each.checkpoint_interval_secs is not None]
@@ -379,7 +391,7 @@ def _advice(sessions: Sequence[Session], goodput: Goodput) -> Advice:
         save_secs=sum(each.sum for each in saved),
         blocked_secs=sum(each.sum for each in blocked),
     )
-    return advice(costs, present_interval(costs, intervals[-1] if intervals else None))
+    return advice(costs, present_interval(costs, intervals[-1] if intervals else None), is_looping=is_looping)
 
 
 def _failures(sessions: Sequence[Session]) -> int:
@@ -408,17 +420,16 @@ def _saved_if_at_risk(
 ) -> _Saved | None:
     """Return what is saved of a run with steps that are at risk: those after it; None where none are, or it is unknown.
 
-    Steps are at risk in a run that is lost or has failed, in one that ended otherwise after a failed save, and in a
-    live one without a successful save.
+    Steps are at risk in a run that is lost or has failed, and in any other whose last save failed or that never had a
+    successful one.
     """
     last = sessions[-1] if sessions else None
     if last is None or last.inferred or step is None:
         return None
     tried = [saved for saved in checkpoints if saved.session == last.id]
-    if state in LIVE:
-        is_at_risk = bool(checkpoints) and not any(saved.ok for saved in checkpoints)
-    else:
-        is_at_risk = state in ("lost", "failed") or (bool(tried) and not tried[-1].ok)
+    cannot_save = last.save_failures_in_a_row > 0 or (bool(tried) and not tried[-1].ok)
+    never_saved = state in LIVE and bool(checkpoints) and not any(saved.ok for saved in checkpoints)
+    is_at_risk = state in ("lost", "failed") or cannot_save or never_saved
     if not is_at_risk:
         return None
     saved = _saved(last, checkpoints, tried, recoveries)

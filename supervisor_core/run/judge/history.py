@@ -18,7 +18,7 @@ from supervisor_core.run.judge.counters import (
     unplanned_ends,
 )
 from supervisor_core.run.judge.finding import Finding, by_reader
-from supervisor_core.run.judge.state_findings import hang_at_end, how_hung, stalled_at
+from supervisor_core.run.judge.state_findings import hang_at_end, how_hung, passed_over_text, stalled_at
 from supervisor_core.run.judge.wordings import RECOMPUTED, WORDINGS, say
 from supervisor_core.run.model.program_launch import ProgramLaunch, launch_error
 from supervisor_core.run.model.run import LIVE, STATE_OF_OUTCOME, Run, Session
@@ -95,6 +95,7 @@ def _down_until(run: Run, ended_at: float, resumed_at: float | None) -> float | 
 def _ends(run: Run) -> Iterator[Finding]:
     """Yield the ends of sessions that were not planned, and the stops by a signal after which it was started again."""
     restarts = {item.from_session: item for item in run.restarts}
+    sessions = {session.id: session for session in run.sessions}
     launches = {item.session: item for item in run.launches if item.session is not None}
     of_launches = launches_of_inferred(run)
     for session, reason in zip(run.sessions, unplanned_ends(run), strict=True):
@@ -113,10 +114,16 @@ def _ends(run: Run) -> Iterator[Finding]:
             session.host,
             _why_ended(run, session, reason, launch),
             is_resolved=resumed_at is not None,
-            repeated=_recomputed(0 if restart is None else restart.rewind_steps, "at least " if is_least else ""),
+            repeated=_recomputed(0 if restart is None else restart.rewind_steps, "at least " if is_least else "")
+            + _passed_over(None if restart is None else sessions.get(restart.to_session)),
             ended=session.id,
             step=session.last_step if from_step is None else from_step,
         )
+
+
+def _passed_over(session: Session | None) -> str:
+    text = passed_over_text(session)
+    return "" if text is None else f"; {text}"
 
 
 _KIND_OF_REASON = {"error": "failed"}

@@ -12,11 +12,10 @@ from supervisor_core.run.fold.notices import notice_text
 from supervisor_core.run.judge.culprit import Paced, Straggler, name_of_chief, straggler
 from supervisor_core.run.judge.finding import SEVERITIES, Finding
 from supervisor_core.run.judge.finding_subject import Subject, found
+from supervisor_core.run.judge.troubles import UNKNOWN_WHY, failed_saves, move_back, why_not_saved
 from supervisor_core.run.judge.wordings import say
-from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.run import Session, WorkerHistory
 from supervisor_core.run.model.words import counted, duration, in_a_line, named, next_sentence, rate, sentence
-from supervisor_core.storage.directory import RENAMED
 
 SHOWN_NAMES = 3
 """How many workers or threads in trouble a sentence names."""
@@ -38,7 +37,7 @@ def reading(about: Subject) -> Iterator[Finding]:
         if about.is_alive:
             yield found(
                 "unreachable",
-                {"why": sentence(watched.problem or "why is not known")},
+                {"why": sentence(watched.problem or UNKNOWN_WHY)},
                 since=about.run.last_event_at,
                 command=command_line("ls", "-ld", "--", watched.directory),
                 path=watched.directory,
@@ -108,12 +107,12 @@ def saves(about: Subject) -> Iterator[Finding]:
         return
     at = started if newest is None or newest.at is None else newest.at
     age, patience = about.now - at, limits.checkpoint_intervals * interval
-    failed = _failed_in_a_row(about, last)
+    failed = failed_saves(about, last)
     since_failed = failed[-1].at if failed and not failing else None
     words: dict[str, str]
     if since_failed is not None and about.now - since_failed > limits.hold_secs:
         case, since = "checkpoint_overdue/failed", since_failed
-        words = {"why": sentence(failed[0].error or "why is not known")}
+        words = {"why": sentence(failed[0].error or UNKNOWN_WHY)}
     elif age > patience and about.now - started > patience + limits.start_grace_secs and not failing:
         case, since = "checkpoint_overdue", at + interval
         words = {"intervals": f"{limits.checkpoint_intervals:g}", "interval": duration(interval)}
@@ -123,38 +122,18 @@ def saves(about: Subject) -> Iterator[Finding]:
     yield found(case, words, since=since, cost=about.unsaved(), command=about.inspect(), of=last, step=step)
 
 
-def _back(about: Subject, last: Session, error: str | None) -> str | None:
-    """Return the command that moves a logdir back that was renamed while the session runs; None if it was not."""
-    if error is None or RENAMED not in error or "://" in about.watched.directory:
-        return None
-    if last.logdir is None or not last.logdir.startswith("/"):  # the record may be anybody's
-        return None
-    return command_line("mv", "-T", "--", about.watched.directory, last.logdir)
-
-
-def _failed_in_a_row(about: Subject, last: Session) -> list[Checkpoint]:
-    """Return the recorded saves of a session that have failed since its last good one, the newest first."""
-    failed = []
-    for saved in reversed(about.run.checkpoints):
-        if saved.ok or saved.session != last.id:
-            break
-        failed.append(saved)
-    return failed
-
-
 def _saves_failing(about: Subject, last: Session) -> Finding:
-    failed = _failed_in_a_row(about, last)
-    error = last.save_error or (failed[0].error if failed else None)
-    why = "why is not known" if error is None else error
+    failed = failed_saves(about, last)
+    error = why_not_saved(last, failed)
     in_a_row = say("saves_failing/cost", count=f"{last.save_failures_in_a_row:,}")
     return found(
         "saves_failing",
-        {"why": sentence(why)},
+        {"why": sentence(error)},
         since=failed[-1].at if failed else None,
         cost=" ".join(filter(None, (in_a_row, about.unsaved()))),
-        command=_back(about, last, error) or about.disk_space(),
+        command=move_back(about, last, error) or about.disk_space(),
         of=last,
-        error=error and in_a_line(error),
+        error=None if error == UNKNOWN_WHY else in_a_line(error),
         step=about.run.step,
     )
 
@@ -194,7 +173,7 @@ def events(about: Subject) -> Iterator[Finding]:
         yield found(
             "events_failing",
             {"why": sentence(last.events_error)},
-            command=_back(about, last, last.events_error) or about.disk_space(),
+            command=move_back(about, last, last.events_error) or about.disk_space(),
             of=last,
             error=in_a_line(last.events_error),
         )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from supervisor_core.checkpoint.names import last_part
 from supervisor_core.process.stacks import BLOCKED, MAIN_THREAD, Activity, location, whereabouts
+from supervisor_core.run.fold.advice import UNPLANNED, unplanned_since
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.finding_subject import Subject, found, process
+from supervisor_core.run.judge.troubles import UNKNOWN_WHY, at_death
 from supervisor_core.run.judge.wordings import BEFORE, say
 from supervisor_core.run.model.program_launch import ProgramLaunch, final_launch, launch_end, launch_text
-from supervisor_core.run.model.run import Outcome, Restart, Run, Session, Stall
+from supervisor_core.run.model.run import Restart, Run, Session, Stall
 from supervisor_core.run.model.words import counted, duration, in_a_line, next_sentence, sentence
-
-UNPLANNED: frozenset[Outcome] = frozenset(("lost", "error", "signal", "unknown"))
-"""Ends of sessions that count towards a restart loop, as in the alert."""
 
 NOT_STARTING = 2
 """How many launches must have ended before their first event."""
@@ -80,18 +80,18 @@ def _lost(about: Subject) -> Iterator[Finding]:
     run, last = about.run, about.last
     if last is None:
         return
-    who = process(last)
+    who, before = process(last), at_death(about, last)
+    action = f"{before.first}, then {about.resume()}" if before.first else about.resume()
     if last.gone:
         text = say("lost/gone", who=who)
-        action = about.resume()
     else:
         text = say("lost/silent", who=who)
-        action = f"check whether the process exists; if it does not, {about.resume()}"
+        action = f"check whether the process exists; if it does not, {action}"
     if run.restarting:  # a second start would meet the first one's
         action = "wait: tb-supervisor is starting it again"
     hang = hang_at_end(run, last)
     text += next_sentence(None if hang is None else say("lost/hung", how=how_hung(hang)))
-    text += next_sentence(run.verdict)
+    text += f"{next_sentence(run.verdict)}{before.text}"
     yield found(
         "lost",
         text,
@@ -101,6 +101,7 @@ def _lost(about: Subject) -> Iterator[Finding]:
         action=f"{action[0].upper()}{action[1:]}.",
         of=last,
         step=run.step,
+        error=before.error and in_a_line(before.error),
         **({} if hang is None else _place(hang)),
     )
 
@@ -135,17 +136,19 @@ def _failed(about: Subject) -> Iterator[Finding]:
     run, last = about.run, about.last
     end = final_launch(run.launches)
     since = end.ended_at if end is not None else (last.ended_at if last is not None else None)
-    error = run.failure or "why is not known"
+    error = run.failure or UNKNOWN_WHY
     text = say("failed", why=sentence(error))
     if end is not None and end.reason and last is not None and error == last.error:
         text += say("failed/given_up", why=sentence(end.reason))
+    before = None if last is None else at_death(about, last)
+    repair = "" if before is None or not before.first else f"{before.first}, "
     yield found(
         "failed",
-        text,
+        text + ("" if before is None else before.text),
         is_old=about.is_old(since),
         since=since,
         cost=about.unsaved(),
-        action=f"Read the error in the trainer's log, repair its cause, and {about.resume()}.",
+        action=f"Read the error in the trainer's log, repair its cause, {repair}and {about.resume()}.",
         of=last,
         step=run.step,
         error=in_a_line(error),
@@ -169,9 +172,7 @@ def restarts(about: Subject) -> Iterator[Finding]:
     run, limits = about.run, about.thresholds
     if run.state in ("completed", "stopped"):
         return
-    unplanned = [item for item in run.restarts if item.reason in UNPLANNED]
-    times = sorted(item.at for item in unplanned if item.at is not None)
-    times = [at for at in times if about.now - at <= limits.restart_window_secs]
+    times = unplanned_since(run.restarts, about.now - limits.restart_window_secs)
     why = _why_restarted(run)
     if len(times) >= limits.restarts:
         yield found(
@@ -186,7 +187,8 @@ def restarts(about: Subject) -> Iterator[Finding]:
         )
     elif run.restarts and about.is_alive:
         which = "Restarted" if len(run.restarts) == 1 else f"Restart {len(run.restarts):,}"
-        words = {"which": which, "why": why or "why is not known."}
+        skipped = passed_over_text(about.last)
+        words = {"which": which, "why": (why or "why is not known.") + ("" if skipped is None else f" I{skipped[1:]}.")}
         yield found("restarted", words, since=run.restarts[-1].at, cost=_again(run))
     not_starting = list(_not_starting(about, why))
     yield from not_starting
@@ -220,13 +222,30 @@ def _next_launch(about: Subject) -> Iterator[Finding]:
     """Yield that a restarter is starting the run again: it waits, or the program has not come to a session yet."""
     launches = about.run.launches
     newest = launches[-1] if launches else None
-    if newest is not None and newest.ended_at is None:
+    last = about.last
+    if newest is not None and newest.ended_at is None and last is not None and last.gone and _is_of(last, newest):
+        yield found("restarted", say("lost/gone", who=process(last)), since=last.ended_at)
+    elif newest is not None and newest.ended_at is None:
         before = launches[-2] if len(launches) > 1 else None
         why = "" if before is None or before.ended_at is None else f" Before: {in_a_line(launch_text(before))}."
         words = {"attempt": newest.attempt, "before": why}
         yield found("restarted/no_session", words, since=newest.started_at)
     elif newest is not None and newest.action == "restart":
         yield found("restarted", in_a_line(launch_text(newest)), since=newest.ended_at)
+
+
+def _is_of(session: Session, launch: ProgramLaunch) -> bool:
+    return (session.started_at or 0.0) >= (launch.started_at or 0.0)
+
+
+def passed_over_text(session: Session | None) -> str | None:
+    """Return which checkpoint a session passed over when it was restored, and why, in half a sentence; None: none."""
+    if session is None or not session.skipped:
+        return None
+    newest = session.skipped[0]
+    more = f" (and {counted(len(session.skipped) - 1, 'other')})" if len(session.skipped) > 1 else ""
+    name, why = last_part(newest.path), in_a_line(newest.reason).removesuffix(".") or UNKNOWN_WHY
+    return say("restarted/passed_over", name=name, why=f"{why}{more}")
 
 
 def _last(run: Run, why: str | None) -> str:

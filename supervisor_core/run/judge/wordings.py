@@ -49,6 +49,11 @@ WORDINGS: Mapping[str, Wording] = {
         text="{who} gives no sign of life: it was killed, is suspended, or its machine is down."
     ),
     "lost/hung": Wording(text="it had made no progress{how}"),
+    "lost/unsaved": Wording(
+        text="Until then checkpoints could not be saved{long} ({count} saves failed in a row): {why}"
+    ),
+    "lost/unwritten": Wording(text="Until then it could not write its events: {why}"),
+    "lost/nan": Wording(text="The loss was NaN or infinite{since}."),
     "failed": _end("failed", "failed", "The training has failed: {why}", "runs again"),
     "failed/given_up": Wording(text=" tb-supervisor does not start it again: {why}"),
     "oom": _end("OOM-killed", "were OOM-killed"),
@@ -111,6 +116,7 @@ WORDINGS: Mapping[str, Wording] = {
     "restart_loop": Wording(text="Restarted {count} times within {window}, unplanned.{last}"),
     "not_starting": Wording(text="The program ended {count} times before its first event.{last}"),
     "restarted": Wording(text="{which}: {why}", several="were restarted"),
+    "restarted/passed_over": Wording(text="it passed over {name}: {why}"),
     "restarted/no_session": Wording(text="Launch {attempt} has no session yet.{before}"),
     "resumed_not_exactly": Wording(text="The newest session does not continue exactly: {why}{others}"),
     "checkpoint_interval_far": Wording(text="The checkpoint interval, {present}, is far from the best one, {best}."),

@@ -318,7 +318,8 @@ class Goodput:
     weight: int = 1
     """How often a second of the newest session counts in them."""
     ratio: float | None
-    """``productive / wall_secs``; None without wall time, and where a session wrote no telemetry."""
+    """``productive / wall_secs``, of a dead run until its last sign of life; None without wall time, and where a
+    session wrote no telemetry."""
     inferred: bool
     by_session: tuple[SessionTime, ...] = ()
     """One for each of the run's sessions, in their order."""

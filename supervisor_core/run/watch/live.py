@@ -134,6 +134,9 @@ class LiveReader:
         page = self._page(session, record)
         found = self.ranks(ranks, now, is_stalled=is_stalled)
         death = self._death(session, record, page, now, boot_now)
+        if death is not None and page is not None:  # what it could not write is true of its end
+            seen_at = min(now, now - boot_now + page.tick_boot_secs) if page.ticks else now - known_secs
+            return Live(with_failures(record, page, seen_at), None, death, found)
         if page is None or death is not None or page.ended or not page.is_running or page.is_stopped:
             return Live(record, None, death, found)
         if record is not None and page.ticks and boot_now - page.tick_boot_secs <= BLOCKED_SECS:
@@ -359,6 +362,33 @@ def death_of(page: PageReading, now: float, boot_now: float, *, alive_at_boot: f
     )
 
 
+def with_failures(
+    record: LivenessRecord | None, page: PageReading, seen_at: float, *, is_news: bool = False
+) -> LivenessRecord | None:
+    """Return a liveness record with what by a page the session cannot write; None where there is neither.
+
+    Args:
+        record: None without one.
+        page: the session's.
+        seen_at: when the session was last alive, by its wall clock.
+        is_news: whether the page says more than the record in any case.
+    """
+    if record is None and (is_news or page.save_failures or page.events_fail):
+        record = LivenessRecord(
+            task=CHIEF, host=socket.gethostname(), written_at=seen_at, beats=0, interval_secs=1.0, page=str(page.path),
+            session=page.session, pid=page.pid, started_at=page.started_at, phase=page.phase, step=page.step,
+        )  # fmt: skip
+    if record is None or page.save_failures is None or page.save_failures_in_a_row is None:
+        return record
+    return replace(
+        record,
+        save_failures=max(page.save_failures, record.save_failures),
+        save_failures_in_a_row=page.save_failures_in_a_row,
+        save_error=page.save_error or None,
+        events_error=(page.events_error or "why is not known") if page.events_fail else None,
+    )
+
+
 def with_page(
     record: LivenessRecord | None,
     page: PageReading,
@@ -381,21 +411,9 @@ def with_page(
     """
     stall = stall_of(page, now, boot_now, look_of)
     is_news = page.ticks > 0 and (is_silent or (stall is not None and stall.blocked_since is not None))
-    if record is None and (is_news or page.save_failures or page.events_fail):
-        record = LivenessRecord(
-            task=CHIEF, host=socket.gethostname(), written_at=now, beats=0, interval_secs=1.0, page=str(page.path),
-            session=page.session, pid=page.pid, started_at=page.started_at, phase=page.phase, step=page.step,
-        )  # fmt: skip
+    record = with_failures(record, page, now, is_news=is_news)
     if record is None:
         return Live()
-    if page.save_failures is not None and page.save_failures_in_a_row is not None:
-        record = replace(
-            record,
-            save_failures=max(page.save_failures, record.save_failures),
-            save_failures_in_a_row=page.save_failures_in_a_row,
-            save_error=page.save_error or None,
-            events_error=(page.events_error or "why is not known") if page.events_fail else None,
-        )
     if not is_news:
         return Live(record)
     beat = HeartbeatRecord(

@@ -57,12 +57,11 @@ def test_a_run_whose_saves_all_failed_kept_nothing(trainer: Any, run_of: RunOf, 
 
 
 def test_a_last_save_that_failed_leaves_steps_at_risk(trainer: Any, run_of: RunOf) -> None:
-    """A run that ended as planned, and whose final save failed, kept what the one before holds."""
+    """At once, and in a run that ended as planned: it kept what the save before holds."""
     session = trainer().ready().train(100).save(blocked_secs=0.0).train(20).save(error=FULL, blocked_secs=0.0)
-    assert run_of(session, now=session.now).at_risk is None  # it is running, and may save yet
-    at_risk = run_of(session.stop("completed")).at_risk
-    assert at_risk is not None
-    assert (at_risk.steps, at_risk.saved_step) == (20, 100)
+    for run in (run_of(session, now=session.now), run_of(session.stop("completed"))):
+        assert run.at_risk is not None
+        assert (run.at_risk.steps, run.at_risk.saved_step) == (20, 100)
 
 
 def test_only_checkpoints_that_are_there_keep_steps(trainer: Any, fold_of: Any) -> None:

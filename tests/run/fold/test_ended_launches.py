@@ -82,7 +82,7 @@ def test_the_rank_that_failed_is_named(trainer: Any, launches: Any, run_of: RunO
     ("end", "state", "outcome"),
     [
         ({"cause": "signal", "signal": "SIGKILL", "reason": "3 launches without progress"}, "failed", "lost"),
-        ({"cause": "signal", "signal": "SIGKILL", "action": "restart"}, "lost", "lost"),
+        ({"cause": "signal", "signal": "SIGKILL", "action": "restart"}, "unknown", "lost"),
         ({"cause": "completed"}, "completed", "completed"),
         ({"cause": "stopped", "signal": "SIGTERM"}, "stopped", "signal"),
         ({"cause": "in_use"}, "running", "running"),
@@ -174,14 +174,18 @@ def test_who_reads_of_a_failure_reads_that_nobody_starts_it_again(trainer: Any, 
     assert (said.kind, said.text) == ("failed", expected)
 
 
-def test_a_killed_run_is_lost_while_its_restarter_starts_it_again(trainer: Any, launches: Any, fold_of: Any) -> None:
-    """Its state says what became of its session, and `Run.restarting` that nobody has to act."""
+def test_a_killed_run_is_not_lost_while_its_restarter_starts_it_again(
+    trainer: Any, launches: Any, fold_of: Any
+) -> None:
+    """Nobody has to act, until the restarter is gone, or its wait has been over for long."""
     session = trainer("a", T0 + 2.0).spend(3).ready().train(20)
     end = {"cause": "oom", "session": "a", "backoff_secs": 60.0, "action": "restart"}
     fold = fold_of(session, launches((T0, session.now + 1.0 - T0, end)))
     for is_alive in (True, False):
         run = fold.run(session.now + 30.0, restarter_runs=lambda launch, found=is_alive: found)
-        assert (run.state, run.restarting) == ("lost", is_alive)
+        assert (run.state, run.restarting) == ("unknown" if is_alive else "lost", is_alive)
+        assert run.sessions[-1].outcome == "lost" and run.at_risk is not None
+    assert fold.run(session.now + 700.0, restarter_runs=lambda launch: True).state == "lost"
 
 
 def test_nobody_starts_what_was_killed_a_moment_ago(trainer: Any, launches: Any, fold_of: Any) -> None:
@@ -192,7 +196,7 @@ def test_nobody_starts_what_was_killed_a_moment_ago(trainer: Any, launches: Any,
     fold.died(DeathRecord(session="a"))
     for is_alive in (True, False, None):
         run = fold.run(session.now + 1.0, restarter_runs=lambda launch, found=is_alive: found)
-        assert (run.state, run.restarting) == ("lost", is_alive is True)
+        assert (run.state, run.restarting) == ("unknown" if is_alive else "lost", is_alive is True)
 
 
 @pytest.mark.parametrize(("ended", "state"), [("error", "failed"), ("signal", "stopped"), ("completed", "completed")])

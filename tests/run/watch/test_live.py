@@ -259,10 +259,10 @@ def test_what_no_event_has_is_in_the_liveness_file(tmp_path: Path, writing: Modu
     file.lives(NOW, steps=142, beat={"steps_per_sec": 1.5}, **failures)
     run = look()
     last = run.sessions[-1]
-    assert (run.state, run.step, run.steps_per_sec, run.at_risk) == ("running", 142, 1.5, None)
+    assert (run.state, run.step, run.steps_per_sec, run.at_risk and run.at_risk.steps) == ("running", 142, 1.5, 142)
     assert (last.saves, last.save_failures, last.save_failures_in_a_row) == (2, 2, 2)
     assert (last.save_error, last.events_error, last.ended_at) == ("full", "no room", NOW)
-    assert run.goodput.secs["productive"] == pytest.approx(900.0)
+    assert run.goodput.secs["at_risk"] == pytest.approx(900.0)
     clock.now += 10
     file.lives(clock.now, steps=142, beat={"progress_age_secs": 310.0}, **failures)
     assert look().state == "stalled"

@@ -1,0 +1,77 @@
+"""What keeps a session from recording its work, and what of it was true when its process died."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from supervisor_core.base.log import command_line
+from supervisor_core.checkpoint.names import last_part
+from supervisor_core.run.judge.finding_subject import Subject
+from supervisor_core.run.judge.wordings import say
+from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.run import Session
+from supervisor_core.run.model.words import duration, sentence
+from supervisor_core.storage.directory import RENAMED
+
+UNKNOWN_WHY = "why is not known"
+
+
+class AtDeath(NamedTuple):
+    """What was true of a run when its process died."""
+
+    text: str
+    """Sentences that follow others; empty where nothing was."""
+    first: str
+    """What to do before it is started again, as the begin of a sentence; empty where there is nothing."""
+    error: str | None
+
+
+def failed_saves(about: Subject, last: Session) -> list[Checkpoint]:
+    """Return the recorded saves of a session that have failed since its last good one, the newest first."""
+    failed = []
+    for saved in reversed(about.run.checkpoints):
+        if saved.ok or saved.session != last.id:
+            break
+        failed.append(saved)
+    return failed
+
+
+def why_not_saved(last: Session, failed: list[Checkpoint]) -> str:
+    """Return why the saves of a session fail."""
+    return last.save_error or (failed[0].error if failed else None) or UNKNOWN_WHY
+
+
+def move_back(about: Subject, last: Session, error: str | None) -> str | None:
+    """Return the command that moves a logdir back that was renamed while the session ran; None if it was not."""
+    if error is None or RENAMED not in error or "://" in about.watched.directory:
+        return None
+    if last.logdir is None or not last.logdir.startswith("/"):  # the record may be anybody's
+        return None
+    return command_line("mv", "-T", "--", about.watched.directory, last.logdir)
+
+
+def at_death(about: Subject, last: Session) -> AtDeath:
+    """Return what was true of a run when its process died: its directory was renamed, no checkpoint could be saved, no
+    event written, the loss was not finite."""
+    texts, first, error = [], "", None
+    failed = failed_saves(about, last)
+    in_a_row = max(last.save_failures_in_a_row, len(failed))
+    if in_a_row >= about.thresholds.save_failures:
+        error = why_not_saved(last, failed)
+        since, until = failed[-1].at if failed else None, last.ended_at
+        long = "" if since is None or until is None or until <= since else f" for {duration(until - since)}"
+        texts.append(say("lost/unsaved", long=long, count=f"{in_a_row:,}", why=sentence(error)))
+    elif last.events_error is not None:
+        error = last.events_error
+        texts.append(say("lost/unwritten", why=sentence(error)))
+    if error is not None:
+        back = move_back(about, last, error) or move_back(about, last, last.events_error)
+        first = (
+            f"move the directory back ({back})" if back else f"find out why, and repair it (disk: {about.disk_space()})"
+        )
+    if about.run.loss_finite is False:
+        since_step, good = about.run.loss_nonfinite_since, about.run.last_good
+        texts.append(say("lost/nan", since="" if since_step is None else f" since step {since_step:,}"))
+        if not first and good is not None:
+            first = f"go back to {last_part(good.moved_to or good.path or '')}, the last checkpoint before that"
+    return AtDeath("".join(f" {text}" for text in texts), first, error)
