@@ -31,7 +31,6 @@ from supervisor_core.engine.pace import PaceWatch
 from supervisor_core.engine.progress import Pause, Progress, ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetryRecorder
 from supervisor_core.engine.timeouts import stop_timeout
-from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     PauseReport,
@@ -293,23 +292,17 @@ class SessionMonitor:
         )
 
     def _session(self, now: ProgressSnapshot) -> Session:
-        who, beat = self._identity, self._heartbeat(now)
-        return Session(
-            **values_of(who.record.checked(who.resume_check)),
+        who = self._identity
+        return Session.recorded(
+            who.record,
+            self._heartbeat(now),
+            who.resume_check,
             **self._saves.of_session(),
             ended_at=self._clock.wall() if self._ended_at is None else self._ended_at,
             outcome=self._outcome,
             error=self._error,
-            inferred=False,
-            resume_check=who.resume_check,
             first_step=who.record.restored_step,
-            last_step=beat.step,
-            steps=beat.steps,
-            steps_per_sec=beat.steps_per_sec,
-            phase=beat.phase,
             last_progress_at=now.last_progress_at,
-            progress_timeout_secs=beat.progress_timeout_secs,
-            beat=beat,
             reported_secs=now.activity_secs,
             recoveries=who.recoveries,
         )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from supervisor_core.base.options import HANG_TIMEOUT_SECS
 from supervisor_core.events.chunk_builder import host_of
-from supervisor_core.events.record_fields import replaced, values_of
+from supervisor_core.events.record_fields import replaced
 from supervisor_core.events.telemetry import HeartbeatRecord, NoticeRecord, SessionRecord
 from supervisor_core.run.fold.file_fold import Reached
 from supervisor_core.run.fold.session_fold import CLOCK_SET_SECS, SessionFold, WorkerReport, clocks_differ, is_hanging
@@ -164,18 +164,16 @@ def _session(fold: SessionFold, times: _Times, files: Sequence[str]) -> Session:
         record = SessionRecord(session=fold.id, attempt=fold.beats.attempt or 0, host=host_of(files))
     beat, stop, saves = fold.beats.last or HeartbeatRecord(session=fold.id), fold.stop, fold.saves
     outcome: Outcome = (stop.reason or "unknown") if stop else "running"
-    return Session(
-        **{**values_of(record.checked(fold.resume_check)), "started_at": times.started_at},
+    return Session.recorded(
+        record,
+        beat,
+        fold.resume_check,
+        started_at=times.started_at,
         ended_at=times.ended_at,
         outcome=outcome,
-        inferred=False,
-        resume_check=fold.resume_check,
         steps=stop.steps if stop else beat.steps,
-        steps_per_sec=beat.steps_per_sec,
-        progress_timeout_secs=beat.progress_timeout_secs,
         error=stop.error if stop else None,
         signal=stop.signal if stop else None,
-        beat=beat,
         reported_secs=fold.activity.secs,
         saves=saves.count,
         save_failures=saves.failures,

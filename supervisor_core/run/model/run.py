@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from supervisor_core.events.hparams import HParam
+from supervisor_core.events.record_fields import values_of
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     NoticeRecord,
@@ -139,6 +140,26 @@ class Session(SessionRecord):
     """How often the framework's session was lost and recreated within it."""
     files: tuple[str, ...] = ()
     """Paths of the events files it wrote."""
+
+    @classmethod
+    def recorded(
+        cls, record: SessionRecord, beat: HeartbeatRecord, check: ResumeRecord | None, **known: Any
+    ) -> Session:
+        """Return a session with telemetry, by its record, its newest heartbeat and what was seen of its resume.
+
+        Args:
+            known: its other fields, and those that are known better.
+        """
+        of_beat = {
+            "last_step": beat.step,
+            "steps": beat.steps,
+            "steps_per_sec": beat.steps_per_sec,
+            "phase": beat.phase,
+            "progress_timeout_secs": beat.progress_timeout_secs,
+            "beat": beat,
+        }
+        of_record = values_of(record.checked(check))
+        return cls(**{**of_record, **of_beat, "inferred": False, "resume_check": check, **known})
 
     @property
     def id(self) -> str:
