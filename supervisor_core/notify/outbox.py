@@ -62,7 +62,8 @@ class Delivery:
 
     Args:
         service: gets the messages.
-        limit_per_hour: how many, at most; a quarter of them is kept for pages.
+        limit_per_hour: how many, at most; a quarter of them is kept for pages. A page waits only where there were so
+            many with pages: others, such as the restarts of a loop, never hold it back.
         gather_secs: how long after an event others are waited for.
         clock: replaced in tests.
     """
@@ -80,8 +81,9 @@ class Delivery:
         self._sending: list[_Waiting] = []
         self._uncounted = 0
         self._oldest_uncounted = math.inf
-        self._sent: deque[float] = deque()
-        """When messages were sent within the last hour, on the monotonic clock, the oldest first."""
+        self._sent: deque[tuple[float, bool]] = deque()
+        """When messages were sent within the last hour, on the monotonic clock, the oldest first, and whether each had
+        a page."""
         self._failures = 0
         self._next_try = -math.inf
 
@@ -163,7 +165,7 @@ class Delivery:
 
     def _due(self, now: float) -> float:
         """Return when a message is to be sent; infinity while nothing waits."""
-        while self._sent and self._sent[0] <= now - _HOUR_SECS:
+        while self._sent and self._sent[0][0] <= now - _HOUR_SECS:
             self._sent.popleft()
         oldest: dict[bool, float] = {}
         with self._lock:
@@ -176,8 +178,9 @@ class Delivery:
     def _next_slot(self, *, is_page: bool) -> float:
         """Return when the limit allows the next message."""
         kept = 0 if is_page or self._limit == 1 else max(1, self._limit // 4)
-        too_many = len(self._sent) - (self._limit - kept)
-        return -math.inf if too_many < 0 else self._sent[too_many] + _HOUR_SECS
+        sent = [at for at, had_page in self._sent if had_page or not is_page]
+        too_many = len(sent) - (self._limit - kept)
+        return -math.inf if too_many < 0 else sent[too_many] + _HOUR_SECS
 
     def _send(self, items: Sequence[_Waiting], now: float) -> bool:
         """Send events, and how many were left out."""
@@ -192,7 +195,7 @@ class Delivery:
             self._uncounted -= uncounted
             self._oldest_uncounted = math.inf if not self._uncounted else self._oldest_uncounted
         if not self.service.takes_each:
-            self._sent.append(self._clock.monotonic())
+            self._sent.append((self._clock.monotonic(), any(item.event.topic == "page" for item in items)))
         return True
 
     def _try(self, message: Message) -> bool:

@@ -280,7 +280,7 @@ def test_a_flood_becomes_messages_within_the_limit(clock: StillClock) -> None:
 
 
 def test_pages_come_before_others_within_the_limit(clock: StillClock) -> None:
-    """One of four messages is kept for pages: a flood of restarts leaves room for a run that is lost."""
+    """A flood of restarts leaves room for runs that are lost: only other pages count against a page."""
     service = Kept()
     sent = delivery(service, clock, limit=4)
     start = clock.now
@@ -296,9 +296,12 @@ def test_pages_come_before_others_within_the_limit(clock: StillClock) -> None:
     assert service.messages[3].title.startswith("dead: lost at step 2,500 on gpu-7 (and ")
     assert service.messages[3].events[1].run == "dead, too", "pages are gathered as anything else"
     assert service.messages[3].events[0].run == "dead"
-    sent.add([event("a fifth")])
+    for number in range(4):
+        sent.add([event(f"page {number}")])
+        run_until(clock, clock.now + 60.0, sent)
+    assert len(service.messages) == 7, "no fifth message with a page within the hour"
     run_until(clock, start + 3600.0, sent)
-    assert len(service.messages) == 4, "no fifth message within the hour"
+    assert len(service.messages) == 7, "and none of the others"
 
 
 def test_too_many_events_keep_the_urgent_ones(clock: StillClock) -> None:
