@@ -23,7 +23,7 @@ from supervisor_core.cli.logdirs import NoSuchLogdir, expanded, find_logdir, log
 from supervisor_core.cli.text import Output, progress_bar
 from supervisor_core.engine.timeouts import FLOOR_SECS
 from supervisor_core.events.telemetry import Place, place_of
-from supervisor_core.process.identity import boot_id, is_running, this_machine
+from supervisor_core.process.identity import boot_id, is_running, started_at, this_machine
 from supervisor_core.process.outside import OutsideStacks, ThreadState, outside_stacks, thread_states
 from supervisor_core.process.progress_page import PageReading, page_of_session, read_page
 from supervisor_core.process.stacks import MAIN_THREAD, Stacks, in_order, user_line
@@ -41,6 +41,7 @@ from supervisor_core.run.watch.liveness import (
     read_chief,
     read_record,
 )
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.storage.local import filesystem_for, local_path
 
 SCHEMA_VERSION = 1
@@ -106,7 +107,8 @@ class ProcessStacks:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def stacks(context: click.Context, logdirs: tuple[str, ...], as_json: bool) -> None:
-    """Show the Python stacks of the process PID, or of the sessions that train in LOGDIR or below it on this machine.
+    """Show the Python stacks of the process PID, or of the sessions that train in LOGDIR or below it on this machine,
+    and of programs without a session that `tb-supervisor run` has started for it.
 
     Of a training in several processes it names the one that keeps the others waiting, and shows those at one place as a
     group; of processes on other machines it shows what they have written into their heartbeat files.
@@ -167,6 +169,10 @@ def _processes(target: str) -> list[tuple[int, PageReading | None]]:
         chief = read_chief(target)
     except (OSError, ValueError):
         chief = None
+    if chief is None or chief.ended is not None or not is_running(chief.pid):
+        launched = _launched_here(logdir.path)
+        if launched:
+            return [(pid, next((page for page in pages if page.pid == pid), None)) for pid in launched]
     if chief is None:
         raise WrongInput(f"No session trains in {target} on this machine. Give the number of a process.")
     if chief.ended is not None:
@@ -179,6 +185,20 @@ def _processes(target: str) -> list[tuple[int, PageReading | None]]:
         raise WrongInput(f"{gone} Where it hung before, if it did: `{shown}`")
     # Of another user, or in a directory that only the session knows.
     return [(chief.pid, None if chief.page is None else page_of_session(chief.page, chief.session))]
+
+
+def _launched_here(logdir: str) -> list[int]:
+    """Return the programs that ``tb-supervisor run`` has started for the runs of a logdir, and that run here."""
+    found = []
+    for watched in LogdirWatch(logdir).refresh().runs.values():
+        launch = watched.run.launches[-1] if watched.run.launches else None
+        if launch is None or launch.ended_at is not None or launch.host != socket.gethostname():
+            continue
+        since = None if launch.pid is None else started_at(launch.pid)
+        is_it = since is not None and launch.started_at is not None and abs(since - launch.started_at) < SLACK_SECS
+        if launch.pid is not None and is_it and is_running(launch.pid):
+            found.append(launch.pid)
+    return found
 
 
 def _is_below(path: str, directory: str) -> bool:

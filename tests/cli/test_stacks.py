@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -21,12 +22,13 @@ from supervisor_core.cli.logdirs import GivenLogdir
 from supervisor_core.cli.look import Looking
 from supervisor_core.cli.mcp import Answers
 from supervisor_core.events.writer import EventsWriter
-from supervisor_core.process.identity import boot_id
+from supervisor_core.process.identity import boot_id, started_at
 from supervisor_core.process.outside import OutsideStacks, ThreadState, find_py_spy
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, read_page
 from supervisor_core.process.stacks_file import StacksFile, look_text, stacks_path
 from tests.story.run_file import RunFile
+from tests.story.scene import launch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or boot_id() is None, reason="there is no /proc")
 
@@ -148,6 +150,20 @@ def test_a_target_without_a_process_is_refused(run: Callable[..., Any], tmp_path
     RunFile(other, session="s2").lives(1.7e9, ended="completed")
     done = run("stacks", other)
     assert (done.exit_code, "has ended (completed)" in done.stderr) == (2, True)
+
+
+def test_a_program_without_a_session_is_found_by_its_restarter(
+    run: Callable[..., Any], outside: list[OutsideStacks], tmp_path: Path
+) -> None:
+    """Its launch names it; a process that has the number now, but began at another time, is another one."""
+    outside += [OutsideStacks(stacks={"MainThread": OWN})]
+    began = started_at(os.getpid())
+    assert began is not None
+    here = {"host": socket.gethostname(), "pid": os.getpid()}
+    launch(tmp_path / "logs" / "mine", 1, began, **here)
+    assert run("stacks", tmp_path / "logs").stdout.startswith(f"Process {os.getpid()}\n")
+    launch(tmp_path / "other" / "run", 1, began - 3600.0, **here)
+    assert "No session trains in" in run("stacks", tmp_path / "other").stderr
 
 
 SCRIPT = (

@@ -109,17 +109,27 @@ def names(events: Iterable[Event]) -> list[str]:
     return [f"{event.topic} {event.what} {event.kind}" for event in events]
 
 
-def launch(run: Path, attempt: int, began: float, ended: float | None = None, **how: Any) -> None:
+def launch(
+    run: Path,
+    attempt: int,
+    began: float,
+    ended: float | None = None,
+    *,
+    host: str = "trainer-0",
+    pid: int = 31,
+    **how: Any,
+) -> None:
     """Write what a restarter records of a launch: its begin, and its end."""
     run.mkdir(parents=True, exist_ok=True)
     path = run / "events.out.tfevents.1700000000.trainer-0.9.tb-supervisor"
     if not path.exists():
         path.write_bytes(frame(version_event(began)))
-    common = {"launch": f"launch-{run.name}-{attempt}", "attempt": attempt, "started_at": began, "host": "trainer-0"}
-    records = [(began, LaunchRecord(state="begin", pid=31, **common))]
+    common = {"launch": f"launch-{run.name}-{attempt}", "attempt": attempt, "started_at": began}
+    common |= {"host": host, "pid": pid}
+    records = [(began, LaunchRecord(state="begin", **common))]
     if ended is not None:
         how = {"action": "restart", "counted": True, **how}
-        records = [(ended, LaunchRecord(state="end", pid=31, **common, **how))]
+        records = [(ended, LaunchRecord(state="end", **common, **how))]
     with path.open("ab") as file:
         for at, record in records:
             summary = summary_bytes(record)
