@@ -273,7 +273,8 @@ def with_age(finding: Finding, now: float) -> str:
 
 
 def finding_lines(found: Sequence[Finding], now: float) -> list[Text]:
-    """Return all of some findings: text, since when, cost; and what to do in a line of its own, to be pasted."""
+    """Return all of some findings: text, since when, cost; and what to do in a line of its own, to be pasted: not the
+    command that shows this."""
     lines = []
     for finding in found:
         age = since(finding.since, now)
@@ -281,7 +282,8 @@ def finding_lines(found: Sequence[Finding], now: float) -> list[Text]:
         lines.append(Text(printable(finding.text), style=STYLES[finding.severity]).append(when, style="dim"))
         if finding.cost is not None:
             lines.append(Text(f"  {printable(finding.cost)}"))
-        if finding.action is not None:
+        is_this = finding.is_command and (finding.action or "").startswith("tb-supervisor inspect ")
+        if finding.action is not None and not is_this:
             # Not wrapped: the terminal itself may break the line, and it can still be copied whole.
             line = Text(f"  do: {printable(finding.action)}", style="bold")
             line.no_wrap = finding.is_command

@@ -62,8 +62,8 @@ def _stalled(about: Subject) -> Iterator[Finding]:
         f"{text}.{next_sentence(about.run.verdict)}",
         since=stall.since if stall is not None else (last.last_progress_at if last else None),
         cost=about.unsaved(),
-        # Without a progress page, `stacks` finds no process in a logdir; what the restarter has seen is in the records.
-        command=about.inspect() if last is not None and last.inferred else about.command("stacks"),
+        # Without a session, `stacks` finds only a process that the restarter has recorded.
+        command=about.inspect() if last is not None and last.inferred and last.pid is None else about.command("stacks"),
         of=last,
         step=about.run.step,
         **({"phase": phase} if stall is None else _place(stall)),

@@ -80,7 +80,7 @@ def test_a_hang_that_the_restarter_sees_is_a_stall_of_the_run(other: Any, record
     assert found.stacks == {"MainThread": (TRAIN,)}
     (said,) = findings(WatchedRun(run=run, files=(), directory="/runs"), HANGS_AT + 11.0)
     assert said.kind == "stalled" and "MainThread waits at train.py:5 in step (process 4711 on node-3)" in said.text
-    assert said.action == "tb-supervisor inspect --run=. -- /runs"
+    assert said.action == "tb-supervisor stacks -- /runs"
     again = (HANGS_AT + 20.0, {"stall": stall("end", 90.0)})
     run = run_of(other, *records((T0 + 10.0, SEEN), (HANGS_AT, BEGINS), again), now=HANGS_AT + 21.0)
     assert (run.state, run.stalls[0].until) == ("running", HANGS_AT + 20.0)
