@@ -137,6 +137,7 @@ REAL = (
     "tests/frameworks/test_transformers_distributed.py",
     "tests/hostile/test_locks.py",
     "tests/hostile/test_printed_commands.py",
+    "tests/monitoring/test_prometheus.py",
     "tests/monitoring/test_push.py",
     "tests/monitoring/test_shards.py",
     "tests/notify/test_end_to_end.py",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from supervisor_core.run.model.liveness_record import LEAST_INTERVAL_SECS as LEAST_INTERVAL_SECS
 from supervisor_core.run.model.liveness_record import Costs as Costs
-from supervisor_core.run.model.run import Advice, Outcome, Restart
+from supervisor_core.run.model.run import Advice
 from supervisor_core.run.model.words import counted, duration, share
 
 MIN_FAILURES = 3
@@ -28,14 +27,6 @@ LEAST_SAVING = 0.001
 
 FAILURES = ("lost", "error", "signal")
 """Outcomes of a session that count as failures of its run."""
-
-UNPLANNED: frozenset[Outcome] = frozenset(("lost", "error", "signal", "unknown"))
-"""Ends of sessions that count towards a restart loop, as in the alert."""
-
-
-def unplanned_since(restarts: Iterable[Restart], since: float) -> list[float]:
-    """Return the times of the unplanned restarts since a time, in order."""
-    return sorted(item.at for item in restarts if item.reason in UNPLANNED and item.at is not None and item.at >= since)
 
 
 def recommended_interval(costs: Costs) -> float | None:
@@ -94,7 +85,7 @@ def present_interval(costs: Costs, configured_secs: float | None) -> float | Non
     return observed_secs if 2.0 * observed_secs < configured_secs else configured_secs
 
 
-def advice(costs: Costs, present_interval_secs: float | None, *, is_looping: bool = False) -> Advice:
+def advice(costs: Costs, present_interval_secs: float | None) -> Advice:
     """Return the recommended interval, and the cost of it and of the present one.
 
     The first order is enough: Daly's higher one (FGCS 22, 2006) differs by a third of sqrt(C/(2M)), below 1 % while
@@ -103,10 +94,9 @@ def advice(costs: Costs, present_interval_secs: float | None, *, is_looping: boo
     Args:
         costs: the run's own.
         present_interval_secs: seconds between checkpoints; None without checkpoints, or where unknown.
-        is_looping: whether the run is restarted all the time: it needs repair, and nothing is recommended.
     """
     cost, mtbf = costs.save_cost_secs, costs.mtbf_secs
-    recommended = None if is_looping else recommended_interval(costs)
+    recommended = recommended_interval(costs)
     believed_mtbf = mtbf if costs.failures >= MIN_FAILURES else None
     return Advice(
         save_cost_secs=cost,

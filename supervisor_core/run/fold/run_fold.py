@@ -17,7 +17,7 @@ from supervisor_core.base.session_labels import usable
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.record_fields import replaced, values_of
 from supervisor_core.events.telemetry import DeathRecord, OpenStall
-from supervisor_core.run.fold.advice import FAILURES, Costs, advice, present_interval, unplanned_since
+from supervisor_core.run.fold.advice import FAILURES, Costs, advice, present_interval
 from supervisor_core.run.fold.bounds import KEPT_SAVES, Allowance, DroppedKind
 from supervisor_core.run.fold.end import RestarterRuns, end_by_death, ended, standing, with_stalls
 from supervisor_core.run.fold.file_fold import FileFold, Reached, nonfinite_since, totals
@@ -52,15 +52,11 @@ from supervisor_core.run.model.run import (
     AtRisk,
     Goodput,
     Recovery,
-    Restart,
     Run,
     RunState,
     Session,
     Stall,
 )
-from supervisor_core.run.model.thresholds import Thresholds
-
-_LIMITS = Thresholds()
 
 
 def unchecked(item: object) -> bool | None:
@@ -195,7 +191,7 @@ class RunFold:
                 secs=goodput.secs[AT_RISK],
                 saved_step=saved.step if saved.is_checkpoint else None,
             ),
-            advice=_advice(sessions, goodput, is_looping=_is_looping(line.history.restarts, now)),
+            advice=_advice(sessions, goodput),
             steps_per_sec=sessions[-1].steps_per_sec if sessions else None,
             nonfinite=sum(found.values for found in files.nonfinite_tags),
             loss_finite=loss_finite,
@@ -376,11 +372,7 @@ def _stalls(line: Timeline, state: RunState, now: float) -> list[Stall]:
     return found
 
 
-def _is_looping(restarts: Sequence[Restart], now: float) -> bool:
-    return len(unplanned_since(restarts, now - _LIMITS.restart_window_secs)) >= _LIMITS.restarts
-
-
-def _advice(sessions: Sequence[Session], goodput: Goodput, *, is_looping: bool) -> Advice:
+def _advice(sessions: Sequence[Session], goodput: Goodput) -> Advice:
     saved = [session.save_secs for session in sessions if session.save_secs is not None]
     blocked = [session.blocked_secs for session in sessions if session.blocked_secs is not None]
     intervals = [each.checkpoint_interval_secs for each in sessions if each.checkpoint_interval_secs is not None]
@@ -391,7 +383,7 @@ def _advice(sessions: Sequence[Session], goodput: Goodput, *, is_looping: bool) 
         save_secs=sum(each.sum for each in saved),
         blocked_secs=sum(each.sum for each in blocked),
     )
-    return advice(costs, present_interval(costs, intervals[-1] if intervals else None), is_looping=is_looping)
+    return advice(costs, present_interval(costs, intervals[-1] if intervals else None))
 
 
 def _failures(sessions: Sequence[Session]) -> int:

@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from supervisor_core.run.fold.advice import UNPLANNED
 from supervisor_core.run.judge.counters import launches_without_session
 from supervisor_core.run.judge.finding import KINDS, Finding, worst_first
 from supervisor_core.run.judge.findings import findings
-from supervisor_core.run.judge.state_findings import open_stall
+from supervisor_core.run.judge.state_findings import UNPLANNED, open_stall
 from supervisor_core.run.model.program_launch import final_launch
 from supervisor_core.run.model.run import Run, Session, Stall
 from supervisor_core.run.model.snapshot import WatchedRun
