@@ -62,6 +62,12 @@ def test_what_is_said(said: Mapping[str, tuple[Finding, ...]], name: str) -> Non
     assert not [each for each in said[name] if each.severity != "info" and each.action is None]
 
 
+def test_after_nan_a_restart_is_led_to_the_last_good_checkpoint(said: Mapping[str, tuple[Finding, ...]]) -> None:
+    """By itself it would take the newest one, which is in doubt."""
+    actions = [found.action or "" for found in said["was killed with NaN"]]
+    assert len(actions) == 2 and all("ove the checkpoints after model.ckpt-" in action for action in actions)
+
+
 def test_the_exporter_says_it(
     told: Told,
     said: Mapping[str, tuple[Finding, ...]],

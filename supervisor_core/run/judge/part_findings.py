@@ -12,7 +12,7 @@ from supervisor_core.run.fold.notices import notice_text
 from supervisor_core.run.judge.culprit import Paced, Straggler, name_of_chief, straggler
 from supervisor_core.run.judge.finding import SEVERITIES, Finding
 from supervisor_core.run.judge.finding_subject import Subject, found
-from supervisor_core.run.judge.troubles import UNKNOWN_WHY, failed_saves, move_back, why_not_saved
+from supervisor_core.run.judge.troubles import UNKNOWN_WHY, failed_saves, move_back, why_not_saved, without_later
 from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.run import Session, WorkerHistory
 from supervisor_core.run.model.words import counted, duration, in_a_line, named, next_sentence, rate, sentence
@@ -150,7 +150,7 @@ def loss(about: Subject) -> Iterator[Finding]:
         name = last_part(good.moved_to or good.path or "")
         which = f"{name}, the last good checkpoint (step {good.step or 0:,})"
         copy = f"Copy {which}, to another directory"
-        action = f"{copy}; then stop the training." if about.is_alive else f"To train on, go back to {which}."
+        action = f"{copy}; then stop the training." if about.is_alive else f"To train on, {without_later(good)}."
     yield found(
         "loss_not_finite",
         {"since": "" if since is None else f" since step {since:,}"},

@@ -50,6 +50,12 @@ def move_back(about: Subject, last: Session, error: str | None) -> str | None:
     return command_line("mv", "-T", "--", about.watched.directory, last.logdir)
 
 
+def without_later(good: Checkpoint) -> str:
+    """Return what has a restart resume from an earlier checkpoint, which the newest one would be otherwise."""
+    name, step = last_part(good.moved_to or good.path or ""), f"{good.step or 0:,}"
+    return f"move the checkpoints after {name}, the last good one (step {step}), to another directory"
+
+
 def at_death(about: Subject, last: Session) -> AtDeath:
     """Return what was true of a run when its process died: its directory was renamed, no checkpoint could be saved, no
     event written, the loss was not finite."""
@@ -73,5 +79,5 @@ def at_death(about: Subject, last: Session) -> AtDeath:
         since_step, good = about.run.loss_nonfinite_since, about.run.last_good
         texts.append(say("lost/nan", since="" if since_step is None else f" since step {since_step:,}"))
         if not first and good is not None:
-            first = f"go back to {last_part(good.moved_to or good.path or '')}, the last checkpoint before that"
+            first = without_later(good)
     return AtDeath("".join(f" {text}" for text in texts), first, error)
