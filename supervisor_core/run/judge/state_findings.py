@@ -143,14 +143,14 @@ def _failed(about: Subject) -> Iterator[Finding]:
     if end is not None and end.reason and last is not None and error == last.error:
         text += say("failed/given_up", why=sentence(end.reason))
     before = None if last is None else at_death(about, last)
-    repair = "" if before is None or not before.first else f"{before.first}, "
+    and_then = f"{before.first}, then" if before is not None and before.first else "and"
     yield found(
         "failed",
         text + ("" if before is None else before.text),
         is_old=about.is_old(since),
         since=since,
         cost=about.unsaved(),
-        action=f"Read the error in the trainer's log, repair its cause, {repair}and {about.resume()}.",
+        action=f"Read the error in the trainer's log, repair its cause, {and_then} {about.resume()}.",
         of=last,
         step=run.step,
         error=in_a_line(error),

@@ -73,7 +73,9 @@ def at_death(about: Subject, last: Session) -> AtDeath:
     if error is not None:
         back = move_back(about, last, error) or move_back(about, last, last.events_error)
         first = (
-            f"move the directory back ({back})" if back else f"find out why, and repair it (disk: {about.disk_space()})"
+            f"move the directory back ({back})"
+            if back
+            else f"repair what keeps files from being written (disk: {about.disk_space()})"
         )
     if about.run.loss_finite is False:
         since_step, good = about.run.loss_nonfinite_since, about.run.last_good
