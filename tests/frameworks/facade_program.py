@@ -125,13 +125,13 @@ class Story:
             if word == "stop":
                 return False
             found = self.run.run_status()
-            saves, newest = found.checkpoint, found.checkpoint.last_success
+            session, newest = found.session, found.checkpoint.last_success
             status = {
                 "step": found.global_step,
                 "saved": None if newest is None else newest.step,
                 "path": None if newest is None else newest.path,
-                "failures": saves.failures_in_a_row,
-                "error": saves.last_error,
+                "failures": session.save_failures_in_a_row,
+                "error": session.save_error,
                 "events_failing": found.events_failing,
             }
             print(json.dumps(status), flush=True)
