@@ -22,6 +22,7 @@ from supervisor_core.run.judge import held
 from supervisor_core.run.judge.finding import KINDS, Finding
 from supervisor_core.run.judge.finding_subject import MOST_CHARACTERS
 from supervisor_core.run.judge.findings import findings, standing
+from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tb_plugin.index import Index
 from tb_plugin.logdirs import Logdir
@@ -152,6 +153,18 @@ def test_the_tab_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]], cl
         assert line["standing"] == standing(view.runs[name].watched.run.state, found)
 
 
+@pytest.fixture(scope="module")
+def looks(told: Told, clock_at: Callable[[float], Any]) -> tuple[Mapping[str, WatchedRun], Index, str]:
+    """The runs as a watch, the tab and the exporter see them."""
+    logdir, now, _ = told
+    clock = clock_at(now)
+    index = Index([Logdir(str(logdir))], 5.0, lambda path: LogdirWatch(path, clock=clock))
+    index.refresh()
+    exporter = Exporter([LogdirWatch(str(logdir), clock=clock)], clock=clock)
+    exporter.refresh()
+    return LogdirWatch(str(logdir), clock=clock).refresh().runs, index, exporter.scrape(TEXT).decode()
+
+
 @pytest.mark.parametrize(
     ("name", "bucket"),
     [
@@ -163,26 +176,21 @@ def test_the_tab_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]], cl
         ("was killed", "infrastructure_recovery_from_disruption"),
     ],
 )
-def test_everybody_has_one_goodput(told: Told, clock_at: Callable[[float], Any], name: str, bucket: str) -> None:
+def test_everybody_has_one_goodput(
+    told: Told, looks: tuple[Mapping[str, WatchedRun], Index, str], name: str, bucket: str
+) -> None:
     """What is in no checkpoint while saves fail, or was trained after the loss was not finite, is not productive; the
     ratio is that of the run until its last sign of life. ``inspect``, tab and exporter have the same."""
-    logdir, now, _ = told
-    watch = LogdirWatch(str(logdir), clock=clock_at(now))
-    watched = watch.refresh().runs[name]
+    runs, index, page = looks
+    watched, now = runs[name], told[1]
     goodput = watched.run.goodput
     assert goodput.secs[bucket] > 30.0 and goodput.ratio is not None
     down = goodput.secs["infrastructure_recovery_from_disruption"]
     assert goodput.ratio == pytest.approx(goodput.secs["productive"] / (goodput.wall_secs - down))
     said = run_object(SeenRun(watched, findings(watched, now)), now)["goodput"]
-    index = Index([Logdir(str(logdir))], 5.0, lambda path: LogdirWatch(path, clock=clock_at(now)))
-    index.refresh()
     tab = json.loads(details(index.view(), index.view().runs[name]))["goodput"]
     assert said["ratio"] == pytest.approx(goodput.ratio) and tab["secs"] == said["secs"]
-    exporter = Exporter([LogdirWatch(str(logdir), clock=clock_at(now))], clock=clock_at(now))
-    exporter.refresh()
-    (value,) = re.findall(
-        rf'^supervisor_goodput_ratio\{{.*run="{name}".*\}} (\S+)$', exporter.scrape(TEXT).decode(), re.M
-    )
+    (value,) = re.findall(rf'^supervisor_goodput_ratio\{{.*run="{name}".*\}} (\S+)$', page, re.M)
     assert float(value) == pytest.approx(goodput.ratio)
 
 
