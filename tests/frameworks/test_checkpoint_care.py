@@ -113,7 +113,7 @@ def test_a_training_that_has_gone_wrong_keeps_its_last_good_checkpoint(
     good = run.last_good
     assert good is not None and good.step == 8 and is_whole(good.moved_to or good.path or "")
     shown = inspected(tmp_path)
-    assert re.search(r"\S+-8(, the last good checkpoint \(step 8\)|, of step 8\.)", " ".join(shown.split())), shown
+    assert re.search(r"\S+-8(, the last good one \(step 8\)|, of step 8\.)", " ".join(shown.split())), shown
     assert "on disk; in doubt: " in shown and re.search(r"WARNING The checkpoint \S+-20 is in doubt: ", done.stderr)
 
 
