@@ -247,7 +247,7 @@ STORIES = (
         "killed",
         "`kill -9`; somebody starts it again, or its restarter does; its data has no position",
         {
-            "watch": Script((Due("begins lost", DOWN),), go=_start, then=(Due("is_over lost"), _RESTARTED, _INEXACT)),
+            "watch": Script((Due("begins lost", DOWN),), go=_start, then=(Due("is_over lost"), _INEXACT)),
             "run": Script((_RESTARTED, _INEXACT)),
         },
     ),

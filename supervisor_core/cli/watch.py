@@ -18,8 +18,9 @@ from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.cli import Command, WrongInput, hints, seconds_option
 from supervisor_core.cli.logdirs import GivenLogdir, GivenRuns, common_directory, directories, given_runs, name_in
 from supervisor_core.cli.serving import configure_log, found_or_awaited, on_stop_signal, wait_for, watches_of
+from supervisor_core.notify.event import TOPICS
 from supervisor_core.notify.secret import NOTIFY_VARIABLE, PING_VARIABLE
-from supervisor_core.notify.settings import DEFAULT_TOPICS, LIMIT_PER_HOUR, TOPICS, NotifySettings
+from supervisor_core.notify.settings import DEFAULT_TOPICS, LIMIT_PER_HOUR, NotifySettings
 from supervisor_core.run.model.thresholds import Thresholds
 from supervisor_core.run.model.words import counted
 
@@ -56,7 +57,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "type": click.IntRange(1, 1000),
         "metavar": "N",
         "default": LIMIT_PER_HOUR,
-        "help": "At most N messages to a service within an hour.",
+        "help": "At most N messages with a page to a service in an hour, and N without one.",
     },
     "--tensorboard-url": {"metavar": "URL", "help": "A TensorBoard with the tab, for the link to the run."},
     "--runbook-base": {"metavar": "URL", "help": "The page of alerts, for the link to what is to be done."},

@@ -12,11 +12,11 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.notify.changes import Changes
-from supervisor_core.notify.event import Event, Topic, event_json
+from supervisor_core.notify.event import Event, event_json
 from supervisor_core.notify.outbox import Outbox
 from supervisor_core.notify.services import Service
 from supervisor_core.notify.watcher import INTERVAL_SECS, Looked, Watcher
@@ -53,7 +53,7 @@ class EventCalls:
         self._process = os.getpid()
         self._watch = LogdirWatch(logdir, include=r"^\.$", kept_ticks=1, all_saves=False, clock=clock)
         self._calls = CallableService(call, clock)
-        self._outbox = Outbox([self._calls], topics=get_args(Topic), limit_per_hour=1, gather_secs=0.0, clock=clock)
+        self._outbox = Outbox([self._calls], limit_per_hour=1, gather_secs=0.0, clock=clock)
         interval_secs = INTERVAL_SECS if local_path(logdir) is not None else REMOTE_INTERVAL_SECS
         self._watcher = Watcher(self._look, Changes(since=since), self._put, interval_secs=interval_secs, clock=clock)
         self._stop = threading.Event()

@@ -1,7 +1,8 @@
 """`Changes`: what has changed in some runs from one look to the next, and is to be said, as events.
 
 A finding is an event when it becomes held (`supervisor_core.run.judge.held`), and when it is over. A restart is one,
-the end of a run, and what a program says with ``notify``.
+the end of a run, and what a program says with ``notify``. A restart is said once: where a death or hang was said, the
+end of that finding says the restart.
 
 Not said: what ended before the first look; a run that died more than a day ago (`Thresholds.forget_secs`); a copy of a
 run; clocks that differ; a run that is gone from the disk, unless it was alive.
@@ -18,7 +19,7 @@ from urllib.parse import quote
 
 from supervisor_core.base.log import printable
 from supervisor_core.events.telemetry import NoticeRecord
-from supervisor_core.notify.event import Event, Topic, What, event_id
+from supervisor_core.notify.event import TOPICS, Event, Topic, What, event_id
 from supervisor_core.run.fold.notices import notice_text
 from supervisor_core.run.judge.counters import launches_without_session
 from supervisor_core.run.judge.finding import KINDS, Finding, Severity
@@ -38,6 +39,8 @@ _DEFAULTS = Thresholds()
 _GONE, _GONE_SECS = "it is not there", 3600.0
 """Of a run that is gone from the disk: why it is unreachable; how long one that was not alive is remembered."""
 _OVER = ("completed", "stopped")
+_UNTIL_RESTART = frozenset(("lost", "failed", "stalled"))
+"""Kinds that a restart ends."""
 
 
 class Changes:
@@ -47,6 +50,7 @@ class Changes:
         thresholds: from when on something is said, and for how long it must hold.
         runbook_base: address of the page of alerts; None: events have no `Event.runbook_url`.
         tab_url: address of TensorBoard; None: events have no `Event.tab_url`.
+        topics: what is wanted; other events are left out.
         since: wall time; of what ended or was restarted before it nothing is said. None: the first look.
 
     Example:
@@ -60,9 +64,10 @@ class Changes:
         thresholds: Thresholds = _DEFAULTS,
         runbook_base: str | None = None,
         tab_url: str | None = None,
+        topics: Collection[Topic] = TOPICS,
         since: float | None = None,
     ) -> None:
-        self._limits = thresholds
+        self._limits, self._topics = thresholds, frozenset(topics)
         self._runbook_base, self._tab_url = runbook_base, tab_url
         self._since = since
         self._known: dict[str, KnownRun] = {}
@@ -90,7 +95,7 @@ class Changes:
         self._unjudged &= runs.keys()
         for name in [name for name in self._known if name not in runs and name not in unread]:
             events += self._safely(name, self._missing(name, now)) or ()
-        return sorted(events, key=lambda event: event.at)
+        return sorted((event for event in events if event.topic in self._topics), key=lambda event: event.at)
 
     def _judged(self, name: str, watched: WatchedRun, now: float, *, is_last: bool) -> list[Event]:
         known = self._known.get(name)
@@ -131,11 +136,18 @@ class Changes:
                 self._begin(known)
         before = newest_session(known.watched.run)
         known.watched, known.seen_at, known.gone_since = watched, now, None
+        changed = self._changed(known, now, is_last=is_last)
         if can_judge:
-            yield from self._restarts(name, known, now, None if before is None else before.id)
+            restarts = list(self._restarts(name, known, now, None if before is None else before.id))
+            over = next((change for change in changed if restarts and _ends_with_restart(change)), None)
+            if over is not None and over.finding.severity in self._topics:
+                changed.remove(over)
+                first = restarts.pop(0)
+                yield replace(self._finding(name, watched, over, now), text=first.text, at=first.at)
+            yield from restarts
             yield from self._ends(name, known, now, is_last=is_last)
             yield from self._notices(name, known, now)
-        yield from self._findings(name, known, now, is_last=is_last)
+        yield from self._findings(name, known, changed, now)
 
     def _begin(self, known: KnownRun) -> None:
         """Take what a run that is seen for the first time was before `since` as said."""
@@ -198,13 +210,21 @@ class Changes:
                 session=newest_session(watched.run), step=said.step, alert=KINDS["notice"].alert,
             )  # fmt: skip
 
-    def _findings(self, name: str, known: KnownRun, now: float, *, is_last: bool = False) -> Iterator[Event]:
-        """Yield which findings are held from now on, and which are over."""
+    def _changed(self, known: KnownRun, now: float, *, is_last: bool = False) -> list[Change]:
+        """Return which findings are held from now on, and which are over. That a death or hang is over waits for the
+        restart, or for the death that is to be said instead."""
         watched = known.watched
         is_old = known.old_end is not None and known.old_end == _key_of_end(watched)
-        for change in known.held.update(watched, now, self._limits, is_last=is_last, is_old=is_old):
+        found = known.awaiting + known.held.update(watched, now, self._limits, is_last=is_last, is_old=is_old)
+        ends = {change.finding.kind for change in found if change.what != "is_over"} & {"lost", "failed"}
+        is_down = watched.run.restarting or (watched.run.state in ("lost", "failed") and not ends)
+        known.awaiting = [change for change in found if is_down and not is_last and _ends_with_restart(change)]
+        return [change for change in found if change not in known.awaiting]
+
+    def _findings(self, name: str, known: KnownRun, changed: list[Change], now: float) -> Iterator[Event]:
+        for change in changed:
             if change.finding.kind != "notice":  # said as the program says it
-                yield self._finding(name, watched, change, now)
+                yield self._finding(name, known.watched, change, now)
 
     def _finding(self, name: str, watched: WatchedRun, change: Change, now: float) -> Event:
         item = change.finding
@@ -241,7 +261,7 @@ class Changes:
             del self._known[name]
         elif is_live:
             known.watched = replace(known.watched, unreachable=True, problem=_GONE)
-            yield from self._findings(name, known, now)
+            yield from self._findings(name, known, self._changed(known, now), now)
 
     def _follow_renamed(self, runs: Mapping[str, WatchedRun]) -> None:
         """Go on with what is known of runs whose directories were renamed: the newest session is the same."""
@@ -307,6 +327,8 @@ class KnownRun:
     seen_at: float
     """When it was last there."""
     held: HeldRun = field(default_factory=HeldRun)
+    awaiting: list[Change] = field(default_factory=list)
+    """Deaths and hangs that are over, which is not said before it is known how the run goes on."""
     restarts: frozenset[str] = frozenset()
     """What `restarts_of` has returned, by key."""
     end: str | None = None
@@ -323,7 +345,7 @@ class KnownRun:
         """Whether time alone changes nothing in what is to be said of it."""
         end = end_of(self.watched)
         is_over = self.watched.run.state in ("lost", "failed") if end is None else end[0] == self.end
-        return is_over and self.held.is_settled()
+        return is_over and not self.awaiting and self.held.is_settled()
 
 
 def new_notices(known: KnownRun, now: float, limits: Thresholds) -> Iterator[tuple[tuple[object, ...], NoticeRecord]]:
@@ -412,6 +434,10 @@ def may_resume(run: Run) -> bool:
     over."""
     last = newest_session(run)
     return last is not None and last.outcome == "signal" and final_launch(run.launches) is None
+
+
+def _ends_with_restart(change: Change) -> bool:
+    return change.what == "is_over" and change.finding.kind in _UNTIL_RESTART
 
 
 def _step_of(found: Finding | None) -> int | None:

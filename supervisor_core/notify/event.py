@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from supervisor_core.run.judge.finding import Severity
 from supervisor_core.run.judge.held import What as What
@@ -15,6 +15,7 @@ SCHEMA_VERSION = 1
 Topic = Literal["page", "warn", "info", "restart", "end"]
 """What `--notify-on` chooses by. The first three: findings of that severity, their begin and their end. ``restart``:
 the run was started again. ``end``: it was completed, or was stopped."""
+TOPICS: tuple[Topic, ...] = get_args(Topic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

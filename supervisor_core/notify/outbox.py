@@ -7,11 +7,11 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.notify.event import Event, Topic
+from supervisor_core.notify.event import Event
 from supervisor_core.notify.message import Message, message_of, urgencies
 from supervisor_core.notify.services import NotSent, Service
 from supervisor_core.run.model.words import counted, duration
@@ -62,8 +62,8 @@ class Delivery:
 
     Args:
         service: gets the messages.
-        limit_per_hour: how many, at most; a quarter of them is kept for pages. A page waits only where there were so
-            many with pages: others, such as the restarts of a loop, never hold it back.
+        limit_per_hour: how many with a page, at most, and how many without one. So messages without a page, such as
+            the restarts of a loop, never hold one back. What is held back is logged, and goes with the next message.
         gather_secs: how long after an event others are waited for.
         clock: replaced in tests.
     """
@@ -81,9 +81,10 @@ class Delivery:
         self._sending: list[_Waiting] = []
         self._uncounted = 0
         self._oldest_uncounted = math.inf
-        self._sent: deque[tuple[float, bool]] = deque()
-        """When messages were sent within the last hour, on the monotonic clock, the oldest first, and whether each had
-        a page."""
+        self._sent: dict[bool, deque[float]] = {is_page: deque(maxlen=limit_per_hour) for is_page in (False, True)}
+        """When the newest messages with a page, and without one, were sent, on the monotonic clock."""
+        self._held_back = set[bool]()
+        """Whether what the limit holds back, as was logged, has a page."""
         self._failures = 0
         self._next_try = -math.inf
 
@@ -165,22 +166,23 @@ class Delivery:
 
     def _due(self, now: float) -> float:
         """Return when a message is to be sent; infinity while nothing waits."""
-        while self._sent and self._sent[0][0] <= now - _HOUR_SECS:
-            self._sent.popleft()
         oldest: dict[bool, float] = {}
         with self._lock:
             for item in self._waiting:
                 is_page = item.event.topic == "page"
                 oldest[is_page] = min(item.at, oldest.get(is_page, math.inf))
-        due = [max(at + self._gather_secs, self._next_slot(is_page=is_page)) for is_page, at in oldest.items()]
+        due = [self._slot(at + self._gather_secs, now, is_page=is_page) for is_page, at in oldest.items()]
         return max(self._next_try, min(due, default=math.inf))
 
-    def _next_slot(self, *, is_page: bool) -> float:
-        """Return when the limit allows the next message."""
-        kept = 0 if is_page or self._limit == 1 else max(1, self._limit // 4)
-        sent = [at for at, had_page in self._sent if had_page or not is_page]
-        too_many = len(sent) - (self._limit - kept)
-        return -math.inf if too_many < 0 else sent[too_many] + _HOUR_SECS
+    def _slot(self, at: float, now: float, *, is_page: bool) -> float:
+        """Return when the limit allows a message, from a time on; log once what it holds back."""
+        sent = self._sent[is_page]
+        slot = at if len(sent) < self._limit else max(at, sent[0] + _HOUR_SECS)
+        if slot > at and is_page not in self._held_back:
+            self._held_back.add(is_page)
+            which = f"{counted(self._limit, 'message')} with{'' if is_page else 'out'} a page"
+            _LOG.warning("%s: %s in an hour: the next waits %s", self.service.name, which, duration(slot - now))
+        return slot
 
     def _send(self, items: Sequence[_Waiting], now: float) -> bool:
         """Send events, and how many were left out."""
@@ -195,7 +197,8 @@ class Delivery:
             self._uncounted -= uncounted
             self._oldest_uncounted = math.inf if not self._uncounted else self._oldest_uncounted
         if not self.service.takes_each:
-            self._sent.append((self._clock.monotonic(), any(item.event.topic == "page" for item in items)))
+            self._sent[any(item.event.topic == "page" for item in items)].append(self._clock.monotonic())
+            self._held_back.clear()
         return True
 
     def _try(self, message: Message) -> bool:
@@ -248,8 +251,7 @@ class Outbox:
 
     Args:
         services: get the messages.
-        topics: what is sent; other events are left out.
-        limit_per_hour: how many messages a service gets in an hour, at most.
+        limit_per_hour: see `Delivery`.
         gather_secs: how long after an event others are waited for, which go into the same message.
         changed: called when what is known or unsent is another; must not block.
         clock: replaced in tests.
@@ -259,13 +261,11 @@ class Outbox:
         self,
         services: Sequence[Service],
         *,
-        topics: Collection[Topic],
         limit_per_hour: int,
         gather_secs: float,
         changed: Callable[[], object] = lambda: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._topics = frozenset(topics)
         self._changed = changed
         deliveries = [
             Delivery(service, limit_per_hour=limit_per_hour, gather_secs=gather_secs, clock=clock)
@@ -288,10 +288,9 @@ class Outbox:
 
     def put(self, events: Sequence[Event]) -> None:
         """Take events that are to be sent. It neither waits nor raises; an event that came before is left out."""
-        chosen = [event for event in events if event.topic in self._topics]
-        if chosen:
+        if events:
             for lane in self._lanes:
-                lane.add(chosen)
+                lane.add(events)
             self._changed()
 
     def close(self, timeout_secs: float) -> bool:

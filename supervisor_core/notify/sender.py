@@ -40,7 +40,6 @@ class Sender:
         self._keeps_unsent = True
         self._outbox = Outbox(
             settings.services,
-            topics=settings.topics,
             limit_per_hour=settings.limit_per_hour,
             gather_secs=gather_secs,
             changed=self._changed,
@@ -103,11 +102,12 @@ class Sender:
 
 
 def changes_for(settings: NotifySettings, thresholds: Thresholds, since: float | None = None) -> Changes:
-    """Return what says what has changed, with the links that are configured.
+    """Return what says what has changed, with the topics and links that are configured.
 
     Args:
         settings: see `NotifySettings`.
         thresholds: from when on something is said.
         since: see `Changes`.
     """
-    return Changes(thresholds=thresholds, runbook_base=settings.runbook_base, tab_url=settings.tab_url, since=since)
+    base, tab = settings.runbook_base, settings.tab_url
+    return Changes(thresholds=thresholds, runbook_base=base, tab_url=tab, topics=settings.topics, since=since)

@@ -6,15 +6,13 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
 
-from supervisor_core.notify.event import Topic
+from supervisor_core.notify.event import TOPICS, Topic
 from supervisor_core.notify.ping import check_ping_url
 from supervisor_core.notify.secret import NOTIFY_VARIABLE, PING_VARIABLE, Secret
 from supervisor_core.notify.services import AppriseService, CommandService, Service, parse_services
 from supervisor_core.run.model.words import listed
 
-TOPICS: tuple[Topic, ...] = get_args(Topic)
 DEFAULT_TOPICS: tuple[Topic, ...] = ("page", "end", "restart")
 LIMIT_PER_HOUR = 20
 GATHER_SECS = 10.0

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 from supervisor_core.notify.changes import Changes
-from supervisor_core.notify.event import event_json
+from supervisor_core.notify.event import Topic, event_json
 from supervisor_core.run.judge.finding import KINDS
 from supervisor_core.run.judge.held import MOMENTS
 from supervisor_core.run.model.thresholds import Thresholds
@@ -110,7 +110,7 @@ def test_a_restart_within_the_hold_is_told_as_a_restart_only(tmp_path: Path) -> 
 
 
 def test_a_death_is_told_after_its_hold_and_over_when_the_run_is_back(tmp_path: Path) -> None:
-    """Not before the alert's time and at most a look after it; then that it runs again, and the restart."""
+    """Not before the alert's time and at most a look after it; then its restart, once."""
     run, scene = tmp_path / "tuning", Scene(tmp_path)
     first = Scripted(run, BEGAN)
     scene.go_on(20 * MINUTE, trains(first))
@@ -121,12 +121,53 @@ def test_a_death_is_told_after_its_hold_and_over_when_the_run_is_back(tmp_path: 
     assert died + 45.0 <= told_at < died + 45.0 + 15.0
     assert events[0].at == pytest.approx(died, abs=1.0) and "no sign of life" in events[0].text
     second = Scripted(run, scene.now, attempt=2, step=first.step - 600)
-    again = scene.go_on(5 * MINUTE, trains(second))
-    assert sorted(names(again)) == ["page is_over lost", "restart happened restarted"]
-    assert {event.text for event in again} == {
-        "tuning: runs again after 10 min",
-        "tuning: lost at step 11,915 on trainer-0; restarted after 10 min, at least 600 steps recomputed",
-    }
+    (again,) = scene.go_on(5 * MINUTE, trains(second))
+    assert names([again]) == ["page is_over lost"]
+    assert again.text == (
+        "tuning: lost at step 11,915 on trainer-0; restarted after 10 min, at least 600 steps recomputed"
+    )
+
+
+@pytest.mark.parametrize("how", ["hung", "failed"])
+@pytest.mark.parametrize("topics", [("page", "restart"), ("page",), ("restart",)])
+def test_a_restart_is_one_message_however_slowly_it_starts(tmp_path: Path, how: str, topics: tuple[Topic, ...]) -> None:
+    """The launch begins, and its session a minute later: what was said is over with the session, not with the launch.
+    Who did not want to be told of the death gets the restart."""
+    run, scene = tmp_path / "tuning", Scene(tmp_path, changes=Changes(topics=topics))
+    launch(run, 1, BEGAN)
+    first = Scripted(run, BEGAN)
+    scene.go_on(20 * MINUTE, trains(first))
+    if how == "hung":
+        begins, hang = "stalled", [Hangs(first, thread="MainThread", location="/app/train.py:88 load")]
+    else:
+        begins, hang = "failed", []
+        first.stop("error", error="ValueError: no such class")
+    scene.go_on(10 * MINUTE, *hang)
+    if how == "hung":
+        launch(run, 1, BEGAN, first.at + 1, cause="hang", session=first.session)
+    launch(run, 2, scene.now + 1)
+    scene.go_on(90.0)
+    second = Scripted(run, scene.now, attempt=2, step=first.step - 600)
+    scene.go_on(5 * MINUTE, trains(second))
+    one = "restart happened restarted" if topics == ("restart",) else f"page is_over {begins}"
+    assert names(event for _, event in scene.told) == [f"page begins {begins}"] * ("page" in topics) + [one]
+    last = scene.told[-1][1]
+    assert how in last.text and "; restarted after " in last.text and last.at == second.start
+
+
+def test_a_hang_that_ends_in_a_death_is_over_with_the_page_of_it(tmp_path: Path) -> None:
+    """No good news shortly before: both come with one look."""
+    scene = Scene(tmp_path)
+    first = Scripted(tmp_path / "tuning", BEGAN)
+    scene.go_on(20 * MINUTE, trains(first))
+    scene.go_on(10 * MINUTE, Hangs(first, thread="MainThread", location="/app/train.py:88 load"))
+    scene.go_on(5 * MINUTE)
+    assert names(event for _, event in scene.told) == [
+        "page begins stalled",
+        "page is_over stalled",
+        "page begins lost",
+    ]
+    assert scene.told[1][0] == scene.told[2][0]
 
 
 def test_a_hang_is_told_with_its_line_and_over_when_it_goes_on(tmp_path: Path) -> None:

@@ -84,7 +84,6 @@ def test_one_that_runs_when_its_watcher_ends_is_killed(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     outbox = Outbox(
         [CommandService(Secret(f"echo $$ > {shlex.quote(str(fifo))}; exec sleep 600"))],
-        topics=["page"],
         limit_per_hour=1,
         gather_secs=0.0,
     )

@@ -19,7 +19,7 @@ from supervisor_core.notify.outbox import Outbox
 from supervisor_core.notify.secret import Secret
 from supervisor_core.notify.sender import Sender
 from supervisor_core.notify.services import NotSent, Service
-from supervisor_core.notify.settings import TOPICS, NotifySettings
+from supervisor_core.notify.settings import NotifySettings
 from tests.notify.receivers import WAIT_SECS, mail_receiver, web_receiver
 from tests.notify.samples import event
 
@@ -102,7 +102,7 @@ def test_a_token_is_in_no_list_of_processes() -> None:
         try:
             settings = NotifySettings.of()
             assert settings is not None
-            box = Outbox(settings.services, topics=TOPICS, limit_per_hour=20, gather_secs=0.0)
+            box = Outbox(settings.services, limit_per_hour=20, gather_secs=0.0)
             box.put([event()])
             server.wait(1)
             found = [child for pid, child in _children().items() if pid not in of_other_tests]

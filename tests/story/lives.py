@@ -118,16 +118,18 @@ class Life:
     def _is_due(self, what: str, at: float, secs: float = 0.0) -> None:
         self.due.append(Due(what, at, at + secs))
 
-    def _holds(self, kind: str, severity: str, since: float) -> None:
-        """A finding has held since a time and is over now: said if that was for long enough."""
+    def _holds(self, kind: str, severity: str, since: float) -> bool:
+        """A finding has held since a time and is over now: said if that was for long enough. Return whether it was."""
         hold = HOLDS[kind]
-        if self._ends - since > hold + MINUTE + SLACK:
+        is_said = self._ends - since > hold + MINUTE + SLACK
+        if is_said:
             self._is_due(f"{severity} begins {kind}", since + hold - SLACK, 2 * SLACK)
             self._is_due(
                 f"{severity} is_over {kind}",
                 self._ends,
                 SLACK + (self.session.save_every if kind == "saves_failing" else 0.0),
             )
+        return is_said
 
     def _begin_hang(self) -> None:
         self._hang = Hangs(self.session, thread="MainThread", location="/app/train.py:88 load")
@@ -188,11 +190,11 @@ class Life:
     def _again(self, how: str | None) -> None:
         died = self.session.at
         self._begin(max(0, self.session.step - (0 if how is None else self._draw.choice([0, 60, 400]))))
-        if how in ("lost", "failed"):
-            self._holds(how, "page", died)
+        is_said = how in ("lost", "failed") and self._holds(how, "page", died)
         if self._holding.pop("loss_not_finite", None) is not None:
             self._is_due("page is_over loss_not_finite", died, self._ends - died + MINUTE)
-        self._is_due("info happened restarted" if how is None else "restart happened restarted", self._ends, SLACK)
+        if not is_said:  # else the end of what was said has the restart
+            self._is_due("info happened restarted" if how is None else "restart happened restarted", self._ends, SLACK)
         self._unplanned.append(self._ends)
         window = [at for at in self._unplanned if self._ends - at <= WINDOW]
         if len(window) >= LOOP:
