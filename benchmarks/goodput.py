@@ -27,11 +27,8 @@ import numpy as np
 
 from benchmarks.report import Row, print_table
 from supervisor_core.base.options import Options
-from supervisor_core.engine.checkpoint_stats import CheckpointStats
-from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
-from supervisor_core.engine.progress import Progress
+from supervisor_core.engine.monitor import SessionMonitor
 from supervisor_core.engine.recorder import MOST_BEAT_SECS, BeatHistory
-from supervisor_core.engine.timeouts import HangTimeouts
 from supervisor_core.events.chunk import Chunk, Points, TelemetryMark
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
@@ -125,22 +122,18 @@ class Script:
         draw = self.random.uniform
         # A learned hang timeout would not call the second hang of a session a stall, if the first was longer.
         options = Options(hang_timeout_secs={"training": 300.0})
-        self.id, self.progress = str(attempt), Progress(self, HangTimeouts(options))
+        self.id = str(attempt)
         self.frozen_secs = 0.0
         dead, self.live, self.history = self.live, None, BeatHistory(options.heartbeat_secs)
         self.is_over = end in ("completed", "error")
         self.monitor = SessionMonitor(
-            SessionIdentity(
-                record=SessionRecord(session=self.id, run="scripted", started_at=self.now, attempt=attempt),
-                started_boot_secs=self.now,
-            ),
+            SessionRecord(session=self.id, run="scripted", started_at=self.now, attempt=attempt),
             options=options,
-            progress=self.progress,
-            saves=CheckpointStats(),
             recorder=self,  # type: ignore[arg-type]
             threads=lambda: (),
             clock=self,
         )
+        self.progress = self.monitor.progress
         if dead is not None:
             beat = dead[1]
             self.write(DeathRecord(session=beat.session, step=beat.step, elapsed_secs=beat.elapsed_secs, beat=beat))

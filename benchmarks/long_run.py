@@ -9,11 +9,8 @@ from random import Random
 from typing import Any
 
 from supervisor_core.base.options import Options
-from supervisor_core.engine.checkpoint_stats import CheckpointStats
-from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
-from supervisor_core.engine.progress import Progress
+from supervisor_core.engine.monitor import SessionMonitor
 from supervisor_core.engine.recorder import MOST_BEAT_SECS, BeatHistory
-from supervisor_core.engine.timeouts import HangTimeouts
 from supervisor_core.events.event_format import (
     FOOTER_BYTES,
     HEADER_BYTES,
@@ -29,7 +26,6 @@ from supervisor_core.events.telemetry import (
     Record,
     SessionRecord,
     ThreadStatus,
-    WorkerStatus,
     summary_bytes,
 )
 
@@ -61,7 +57,6 @@ class LongRun:
         self._metadata: set[bytes] = set()
         self.parts: list[bytes] = [frame(version_event(began))]
         options = Options(heartbeat_secs=BEAT_SECS)
-        self.progress = Progress(self, HangTimeouts(options))
         self.history = BeatHistory(BEAT_SECS)
         self._ticks = {name: (0, None) for name in SERVICES}
         self._session = SessionRecord(
@@ -69,16 +64,8 @@ class LongRun:
             facade="supervise", started_at=began, run="run", heartbeat_secs=BEAT_SECS, checkpoint_interval_secs=600.0,
             recorded_beat_secs=MOST_BEAT_SECS,
         )  # fmt: skip
-        self.monitor = SessionMonitor(
-            SessionIdentity(record=self._session, started_boot_secs=self.now),
-            options=options,
-            progress=self.progress,
-            saves=CheckpointStats(),
-            recorder=self,
-            threads=self.threads,
-            workers=self.workers,
-            clock=self,
-        )
+        self.monitor = SessionMonitor(self._session, options=options, recorder=self, threads=self.threads, clock=self)
+        self.progress = self.monitor.progress
         self.progress.sample()
         self.advance(1.5)
         self.write(self._session, restored)
@@ -100,10 +87,6 @@ class LongRun:
     def set_clock(self, secs: float) -> None:
         """Set the wall clock forward by a number of seconds."""
         self._offset += secs
-
-    def workers(self) -> Iterator[WorkerStatus]:
-        """Yield the other processes: there are none."""
-        return iter(())
 
     def write(self, record: Record, step: int | None = None, *, is_periodic: bool = False, **how: Any) -> bool:
         """See `TelemetryRecorder.write`."""

@@ -22,7 +22,6 @@ from supervisor_core.base.log import error_text
 from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.guard import is_same
 from supervisor_core.engine.deadline import Deadline
-from supervisor_core.engine.monitor import SessionIdentity
 from supervisor_core.engine.placement import labels_of_session
 from supervisor_core.engine.recorder import MOST_BEAT_SECS
 from supervisor_core.events.telemetry import DeathRecord, SessionRecord
@@ -229,7 +228,9 @@ def page_directory() -> Path | None:
         return None
 
 
-def new_page(directory: Path, identity: SessionIdentity, logdir: str | None, *, is_chief: bool) -> ProgressPage:
+def new_page(
+    directory: Path, record: SessionRecord, started_boot_secs: float, logdir: str | None, *, is_chief: bool
+) -> ProgressPage:
     """Return a progress page that other processes can read, see ``docs/progress-page.md``.
 
     Where it cannot be created, as where the memory is full: one without a file, and a warning.
@@ -237,10 +238,10 @@ def new_page(directory: Path, identity: SessionIdentity, logdir: str | None, *, 
     try:
         return ProgressPage.create(
             directory,
-            session_id=identity.record.session,
-            attempt=identity.record.attempt if is_chief else 0,
-            started_at=identity.record.started_at or 0.0,
-            started_boot_secs=identity.started_boot_secs,
+            session_id=record.session,
+            attempt=record.attempt if is_chief else 0,
+            started_at=record.started_at or 0.0,
+            started_boot_secs=started_boot_secs,
             logdir=absolute(logdir) if logdir else None,
         )
     except OSError as error:

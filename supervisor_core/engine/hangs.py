@@ -452,43 +452,31 @@ def die(signum: int) -> None:
     os.kill(os.getpid(), signum)
 
 
-@dataclass(frozen=True, kw_only=True)
-class HangResponse:
-    """What a session can do about its own stall."""
-
-    stop: Callable[[StalledError], object]
-    """Requests a stop with an error; must not block."""
-    end: Callable[[StalledError, Deadline], object]
-    """Saves what can be saved and writes the last records, until the deadline."""
-    record: Callable[[Deadline], object]
-    """Writes a heartbeat, durably, until the deadline."""
-
-
-NO_RESPONSE = HangResponse(stop=lambda error: None, end=lambda error, deadline: None, record=lambda deadline: None)
-"""Of a session that nothing but a signal can end."""
-
-
 class Watchdog:
     """The watchdog of one session; called by its monitor's thread.
 
     Args:
         action: see `Options.hang_action`.
-        response: what the session can do.
         stop_timeout_secs: how long ``abort`` may take, in seconds.
+        stop: requests a stop with an error; must not block.
+        end: saves what can be saved and writes the last records, until the deadline.
+        record: writes a heartbeat, durably, until the deadline.
         die: ends the process by a signal. Default: `die`.
     """
 
     def __init__(
         self,
         action: HangAction,
-        response: HangResponse,
         *,
         stop_timeout_secs: float,
+        stop: Callable[[StalledError], object],
+        end: Callable[[StalledError, Deadline], object],
+        record: Callable[[Deadline], object],
         die: Callable[[int], object] = die,
     ) -> None:
         self._action = action
-        self._response = response
         self._stop_timeout_secs = stop_timeout_secs
+        self._stop, self._end, self._record = stop, end, record
         self._die = die
         self._began_at = math.inf
         self._has_acted = False
@@ -527,7 +515,7 @@ class Watchdog:
         error = StalledError(text)
         if self._action == "stop":
             _LOG.error("%s The training is asked to stop.", text)
-            self._response.stop(error)
+            self._stop(error)
             return True
         signum = signal.SIGABRT if self._action == "abort" else signal.SIGKILL
         _LOG.error("%s The process is ended by %s.", text, signum.name)
@@ -538,9 +526,9 @@ class Watchdog:
 
     def _end_process(self, error: StalledError, signum: signal.Signals) -> None:
         try:
-            self._within(RECORD_SECS, self._response.record)
+            self._within(RECORD_SECS, self._record)
             if signum == signal.SIGABRT:
-                self._within(self._stop_timeout_secs, lambda deadline: self._response.end(error, deadline))
+                self._within(self._stop_timeout_secs, lambda deadline: self._end(error, deadline))
         finally:
             self._die(signum)
 

@@ -1,7 +1,8 @@
 """`SessionMonitor`: the thread that reports a session's status even if every other thread hangs.
 
-It uses neither the session nor checkpoints: it reads counters, writes heartbeat and stall records through the recorder,
-and answers `status()` for the metrics. The callbacks that it calls must not block.
+It uses neither the session nor checkpoints: it reads counters, writes heartbeat and stall records, and answers
+`status()` for the metrics. `supervisor_core.engine.session_recorder.SessionRecorder` extends it: what it overrides must
+not block.
 """
 
 from __future__ import annotations
@@ -10,27 +11,27 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs
+from supervisor_core.base.errors import StalledError
 from supervisor_core.base.options import Options
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.hang_stacks import HangStacks
 from supervisor_core.engine.hangs import (
-    NO_RESPONSE,
     HangDetector,
     HangReading,
     HangReport,
-    HangResponse,
     PlaceWatch,
     ServiceHangs,
     Watchdog,
+    longest_end,
 )
 from supervisor_core.engine.pace import PaceWatch
 from supervisor_core.engine.progress import Pause, Progress, ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetryRecorder
-from supervisor_core.engine.timeouts import stop_timeout
+from supervisor_core.engine.timeouts import HangTimeouts, stop_timeout
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     PauseReport,
@@ -55,81 +56,57 @@ TICK_SECS = 1.0
 """The monitor's interval in seconds: the resolution of stalls and of the rate."""
 
 
-@dataclass(kw_only=True)
-class SessionIdentity:
-    """Identity of a session, and what came before it: kept up to date by its `SessionRecorder`."""
-
-    record: SessionRecord
-    """As it is known by now: what was restored follows once the session is ready."""
-    started_boot_secs: float | None = None
-    """The same time by `supervisor_core.base.clock.boot_secs`; None if unknown."""
-    earlier_costs: Costs | None = field(default_factory=Costs)
-    """Costs of saves and steps in the run's earlier sessions; None if unknown."""
-    restarts: Mapping[str, int] = field(default_factory=dict)
-    """Ends of the earlier sessions: reason -> count."""
-    steps_lost: int | None = None
-    """Steps recomputed after restarts, up to now; None if unknown."""
-    recoveries: int = 0
-    """Recoveries within the session."""
-    resume_check: ResumeRecord | None = None
-    """What the recomputed steps have shown of the resume so far."""
-    info: Mapping[str, str] = field(default_factory=dict)
-    """Facts of the run that are in no record, see `RunStatus.info`."""
-
-
 class SessionMonitor:
     """Monitors one session; see the module's docstring.
 
     Args:
-        identity: the session's identity.
-        options: intervals.
-        progress: the session's progress.
-        saves: the session's checkpoint statistics.
+        record: the session's, as far as it is known; what was restored follows once the session is ready.
+        options: intervals, and what is done about a hang.
         recorder: takes heartbeats and stalls.
         threads: returns the status of every service thread.
-        workers: returns the status of the cluster's other processes, for a chief.
-        hurry_workers: asks for a newer status of these; must not block.
-        on_place: called once a second with where the main thread is, None while there is progress; must not block.
-        on_tick: called with the step once a second; must not block.
-        response: what the session does where `Options.hang_action` asks for it.
-        stacks: takes the stacks of stalls.
         clock: replaced in tests.
     """
 
     def __init__(
         self,
-        identity: SessionIdentity,
+        record: SessionRecord,
         *,
         options: Options,
-        progress: Progress,
-        saves: CheckpointStats,
         recorder: TelemetryRecorder,
         threads: Callable[[], Iterable[ThreadStatus]],
-        workers: Callable[[], Iterable[WorkerStatus]] = lambda: (),
-        hurry_workers: Callable[[], None] | None = None,
-        on_place: Callable[[Place | None, ProgressSnapshot], None] | None = None,
-        on_tick: Callable[[int | None], None] = lambda step: None,
-        response: HangResponse = NO_RESPONSE,
-        stacks: HangStacks | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._identity = identity
-        self._progress = progress
-        self._saves = saves
+        stop_secs = stop_timeout(options)
+        self.progress = Progress(clock, HangTimeouts(options), own_end_secs=longest_end(options.hang_action, stop_secs))
+        self.saves = CheckpointStats()
+        self.session_id = record.session
+        """The session's unique id, part of every record of the session."""
+        self._record = record
+        self._started_boot_secs = boot_secs(clock)
+        self._earlier_costs: Costs | None = Costs()
+        """Costs of saves and steps in the run's earlier sessions; None if unknown."""
+        self._restarts: Mapping[str, int] = {}
+        """Ends of the earlier sessions: reason -> count."""
+        self._steps_lost: int | None = None
+        """Steps recomputed after restarts, up to now; None if unknown."""
+        self._recoveries = 0
+        self.resume_check: ResumeRecord | None = None
+        """What the recomputed steps have shown of the resume so far; None where nothing was compared."""
+        self._info: dict[str, str] = {}
+        """Facts of the run that are in no record, see `RunStatus.info`."""
         self._recorder = recorder
         self._threads = threads
-        self._workers = workers
         self._pace: PaceWatch | None = None  # of a process of several
         self._heartbeat_secs = min(options.heartbeat_secs or BEAT_SECS, BEAT_SECS)
-        self._hurry_workers = hurry_workers
-        self._on_place = on_place
-        self._on_tick = on_tick
         self._clock = clock
         self._places = PlaceWatch(clock)
         self._stalls = HangDetector()
-        self._watchdog = Watchdog(options.hang_action, response, stop_timeout_secs=stop_timeout(options))
-        self._stacks = HangStacks(identity.record.session, clock) if stacks is None else stacks
-        self._report = HangReport(identity.record.session, recorder, clock, on_stacks=self._stacks.add)
+        self._watchdog = Watchdog(
+            options.hang_action, stop_timeout_secs=stop_secs,
+            stop=self._stop_stalled, end=self._end_stalled, record=self.beat,
+        )  # fmt: skip
+        self._stacks = HangStacks(record.session, clock, dump_blocked=options.dump_blocked_stacks)
+        self._report = HangReport(record.session, recorder, clock, on_stacks=self._stacks.add)
         self._service_stalls = ServiceHangs(options)
         self._loss_finite: bool | None = None
         self._pause: Pause | None = None
@@ -143,39 +120,57 @@ class SessionMonitor:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._tick_until_stopped, name="supervisor_monitor", daemon=True)
 
-    def start(self) -> None:
+    def _workers(self) -> Iterable[WorkerStatus]:
+        """Return the status of the cluster's other processes, for a chief."""
+        return ()
+
+    def _hurry_workers(self) -> None:
+        """Have a newer status of these read."""
+
+    def _note_place(self, place: Place | None, progress: ProgressSnapshot) -> None:
+        """Take where the main thread is, None while there is progress; called once a second."""
+
+    def _ticked(self, step: int | None) -> None:
+        """Do what else is done once a second."""
+
+    def _stop_stalled(self, error: StalledError) -> None:
+        """Request a stop with an error, for ``hang_action="stop"``."""
+
+    def _end_stalled(self, error: StalledError, deadline: Deadline) -> None:
+        """Save what can be saved and write the last records, until the deadline."""
+
+    def start_ticks(self) -> None:
         """Start the thread. A hang from here on is seen, also before its first tick."""
-        self._progress.watched()
+        self.progress.watched()
         self._arm()
         self._thread.start()
-        if self._progress.is_in_cluster:
+        if self.progress.is_in_cluster:
             self._watch_pace()
 
     def _watch_pace(self) -> None:
-        progress = self._progress
+        progress = self.progress
         if self._pace is None and not self._stop.is_set():
             self._pace = PaceWatch(lambda: progress.steps if progress.phase == "training" else None, self._clock)
             self._pace.start()
             if self._stop.is_set():  # meanwhile
                 self._pace.stop()
 
-    def stop(self, deadline: Deadline = NEVER) -> None:
+    def stop_ticks(self, deadline: Deadline = NEVER) -> None:
         """Stop the thread; return when it has ended (at once if called from it), or after half of the time to the
         deadline."""
         self._stop.set()
         if self._pace is not None:
             self._pace.stop()
-        self._progress.unwatched()
+        self.progress.unwatched()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(deadline.timeout / 2)
 
     @property
-    def elapsed_secs(self) -> float | None:
-        """Seconds since the session started, by a monotonic clock; None if unknown."""
-        started = self._identity.started_boot_secs
-        return None if started is None else boot_secs(self._clock) - started
+    def elapsed_secs(self) -> float:
+        """Seconds since the session started, by a monotonic clock."""
+        return boot_secs(self._clock) - self._started_boot_secs
 
-    def ended(self, outcome: Outcome, error: str | None = None) -> None:
+    def note_end(self, outcome: Outcome, error: str | None = None) -> None:
         """Set how the session ended, and with which error: ``supervisor_active`` becomes 0."""
         self._error, self._ended_at, self._outcome = error, self._clock.wall(), outcome
 
@@ -187,7 +182,7 @@ class SessionMonitor:
 
     def enter(self, phase: str) -> None:
         """Change the phase, and write a heartbeat if it has changed."""
-        if self._progress.enter(phase) != phase:
+        if self.progress.enter(phase) != phase:
             self._arm()
             self.beat()
 
@@ -196,30 +191,30 @@ class SessionMonitor:
         """Be in a phase while the block runs, then in the one before.
 
         Another phase that was entered meanwhile ends this one: the end of the block then changes nothing."""
-        before = self._progress.phase
+        before = self.progress.phase
         self.enter(phase)
         try:
             yield
         finally:
-            if self._progress.phase == phase:
+            if self.progress.phase == phase:
                 self.enter(before)
 
     def tick(self) -> None:
         """Sample the rate, detect a stall or a silence, write a heartbeat and renew the lock if due. Every second."""
-        self._progress.sample()
-        if not self._progress.is_in_cluster and any(True for _ in self._workers()):
+        self.progress.sample()
+        if not self.progress.is_in_cluster and any(True for _ in self._workers()):
             self._watch_pace()
-            self._progress.join_cluster()
+            self.progress.join_cluster()
         was_paused = self._detect_pause()
         verdict, now = self._look_around(), self._clock.monotonic()
-        progress = self._progress.snapshot()
+        progress = self.progress.snapshot()
         self._detect_stall(progress, now, verdict)
         for stall in self._service_stalls.check(self._threads(), now, progress):
             self._report.service(stall)
         if was_paused or now >= self._next_beat:
             self._next_beat = now + self._heartbeat_secs
             self.beat(is_periodic=True)
-        self._on_tick(progress.global_step)
+        self._ticked(progress.global_step)
 
     def beat(self, durable_by: Deadline | None = None, *, is_periodic: bool = False) -> None:
         """Write a heartbeat now.
@@ -228,7 +223,7 @@ class SessionMonitor:
             durable_by: wait for the disk until then. Default: do not wait.
             is_periodic: whether nothing is known to have happened.
         """
-        now = self._progress.snapshot()
+        now = self.progress.snapshot()
         with self._beat_lock:
             beat = replace(
                 self._heartbeat(now),
@@ -248,9 +243,9 @@ class SessionMonitor:
     def _heartbeat(self, now: ProgressSnapshot) -> HeartbeatRecord:
         """Return a heartbeat without its long fields."""
         return HeartbeatRecord(
-            session=self._identity.record.session,
+            session=self.session_id,
             phase=now.phase,
-            attempt=self._identity.record.attempt,
+            attempt=self._record.attempt,
             elapsed_secs=self.elapsed_secs,
             step=now.global_step,
             steps=now.steps,
@@ -266,7 +261,7 @@ class SessionMonitor:
 
     def status(self) -> RunStatus:
         """Return the session's status, as in a scrape. Cheap; called from any thread."""
-        now, who = self._progress.snapshot(), self._identity
+        now = self.progress.snapshot()
         session = self._session(now)
         return RunStatus(
             run=session.run or "",
@@ -276,46 +271,45 @@ class SessionMonitor:
             session=session,
             labels=session.labels,
             session_seen_at=session.ended_at,
-            restarts=who.restarts,
+            restarts=self._restarts,
             global_step=now.global_step,
             last_step_at=now.last_step_at,
             stalled=self._stalls.stalled,
             stall=self._report.status,
             step_secs=now.step_secs,
-            checkpoint=self._saves.status(self.run_costs, who.record.checkpoint_interval_secs),
+            checkpoint=self.saves.status(self.run_costs, self._record.checkpoint_interval_secs),
             threads=tuple(self._threads()),
             workers=tuple(self._workers()),
-            steps_lost=who.steps_lost,
+            steps_lost=self._steps_lost,
             events_failing=self._recorder.error is not None,
             loss_finite=self._loss_finite,
-            info=who.info,
+            info=self._info,
         )
 
     def _session(self, now: ProgressSnapshot) -> Session:
-        who = self._identity
         return Session.recorded(
-            who.record,
+            self._record,
             self._heartbeat(now),
-            who.resume_check,
-            **self._saves.of_session(),
+            self.resume_check,
+            **self.saves.of_session(),
             ended_at=self._clock.wall() if self._ended_at is None else self._ended_at,
             outcome=self._outcome,
             error=self._error,
-            first_step=who.record.restored_step,
+            first_step=self._record.restored_step,
             last_progress_at=now.last_progress_at,
             reported_secs=now.activity_secs,
-            recoveries=who.recoveries,
+            recoveries=self._recoveries,
         )
 
     @property
     def run_costs(self) -> Costs | None:
         """The run's costs of failures and saves up to now; None if unknown."""
-        earlier, saves = self._identity.earlier_costs, self._saves.costs
+        earlier, saves = self._earlier_costs, self.saves.costs
         if earlier is None:
             return None
-        failures = sum(count for reason, count in self._identity.restarts.items() if reason in FAILURES)
+        failures = sum(count for reason, count in self._restarts.items() if reason in FAILURES)
         return Costs(
-            trained_secs=earlier.trained_secs + self._progress.snapshot().activity_secs[PRODUCTIVE],
+            trained_secs=earlier.trained_secs + self.progress.snapshot().activity_secs[PRODUCTIVE],
             failures=min(failures, earlier.saves),  # no more sessions than that have got the run further, and saved it
             saves=earlier.saves + saves.saves,
             save_secs=earlier.save_secs + saves.save_secs,
@@ -324,7 +318,7 @@ class SessionMonitor:
 
     def _detect_pause(self) -> bool:
         """Return whether no Python code ran for a while since the last tick: a heartbeat reports that at once."""
-        pauses = self._progress.take_pauses()
+        pauses = self.progress.take_pauses()
         self._blocked = None
         for pause in pauses:
             why = pause_text(pause.cause, "this process", "this machine")
@@ -344,20 +338,18 @@ class SessionMonitor:
     def _look_around(self) -> Verdict | None:
         """Look where the main thread is and, in a cluster, what the other processes do: where none of them makes
         progress either, the learned hang timeout counts. Return which of them keeps the others waiting, if any."""
-        progress = self._progress.snapshot()
+        progress = self.progress.snapshot()
         place = self._places.look(progress)
-        if self._on_place is not None:
-            self._on_place(place, progress)
+        self._note_place(place, progress)
         workers = tuple(self._workers())
         if place is None or not workers:
-            self._progress.others(None)
+            self.progress.others(None)
             return None
-        if self._hurry_workers is not None:
-            self._hurry_workers()
+        self._hurry_workers()
         now, is_training = self._clock.wall(), progress.phase == "training" and not progress.is_held
         own_secs = progress.own_timeout_secs if is_training else None
         least_secs = shared_timeout(workers, now, own_secs=own_secs)
-        self._progress.others(least_secs)
+        self.progress.others(least_secs)
         ranks = ranks_of(workers, now, least_secs=least_secs)
         if ranks is None:
             return None
@@ -397,7 +389,7 @@ class SessionMonitor:
             self._let_watchdog_act(stall, now, progress.act_after_secs)
         else:
             self._report.end(stall)
-            self._progress.page.update(stalled_since=None, location="", activity=None)
+            self.progress.page.update(stalled_since=None, location="", activity=None)
 
     def _beat_with_workers(self) -> None:
         """Write where the other processes are, if there are any."""
@@ -407,14 +399,14 @@ class SessionMonitor:
     def _arm(self) -> None:
         """Have the main thread's stack written if this thread cannot run for the hang timeout. A change of the
         phase asks for it, too: native code may hold the interpreter before the next tick."""
-        timeout_secs = self._progress.snapshot().own_timeout_secs  # no other process holds this one's interpreter
+        timeout_secs = self.progress.snapshot().own_timeout_secs  # no other process holds this one's interpreter
         self._stacks.arm(None if timeout_secs is None else timeout_secs + TICK_SECS)
 
     def _publish_stall(self, stall: HangReading) -> None:
         status = self._report.status
         if status is not None:
             at = "" if status.location is None else f"{status.thread} at {status.location}"
-            self._progress.page.update(stalled_since=stall.since, location=at, activity=status.activity)
+            self.progress.page.update(stalled_since=stall.since, location=at, activity=status.activity)
 
     def _let_watchdog_act(self, stall: HangReading, now: float, act_after_secs: float | None) -> None:
         status = self._report.status

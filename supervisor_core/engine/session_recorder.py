@@ -15,17 +15,17 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
-from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs
+from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.errors import StalledError
 from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.guard import Publisher, is_covered, is_same
 from supervisor_core.checkpoint.ledger import newest_attempt
-from supervisor_core.engine.checkpoint_stats import CheckpointStats, log_save
+from supervisor_core.engine.checkpoint_stats import log_save
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.environment import (
     LAST_PUSH_SECS,
@@ -36,11 +36,10 @@ from supervisor_core.engine.environment import (
     new_record,
     page_directory,
 )
-from supervisor_core.engine.hang_stacks import HangStacks
-from supervisor_core.engine.hangs import RECORD_SECS, HangResponse, longest_end
+from supervisor_core.engine.hangs import RECORD_SECS
 from supervisor_core.engine.liveness_writer import LivenessWriter
 from supervisor_core.engine.logdir_hold import LogdirHold
-from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
+from supervisor_core.engine.monitor import SessionMonitor
 from supervisor_core.engine.notices import Notices
 from supervisor_core.engine.placement import placement
 from supervisor_core.engine.progress import Progress, ProgressSnapshot
@@ -48,7 +47,6 @@ from supervisor_core.engine.recorder import StopInfo, SummaryWriter, TelemetryRe
 from supervisor_core.engine.retry import SaveTrials
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_history import SessionHistory, history_after
-from supervisor_core.engine.timeouts import HangTimeouts, stop_timeout
 from supervisor_core.engine.worker_registry import WorkerRegistry, read_interval_secs
 from supervisor_core.events.chunk import Points
 from supervisor_core.events.directory import Directory
@@ -61,6 +59,7 @@ from supervisor_core.events.telemetry import (
     RecoveryRecord,
     ResumeRecord,
     StopRecord,
+    WorkerStatus,
 )
 from supervisor_core.process.outside import allow_tracer
 from supervisor_core.process.progress_page import PageReading, page_in, remove_page
@@ -216,7 +215,7 @@ def _cut(scalars: Mapping[str, Points], start: int | None, end: int | None) -> M
     return cut
 
 
-class SessionRecorder:
+class SessionRecorder(SessionMonitor):
     """The recorder of one session; see the module's docstring. Begins once, ends once.
 
     Args:
@@ -258,24 +257,31 @@ class SessionRecorder:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.options = options
-        self.progress = Progress(
-            clock,
-            HangTimeouts(options),
-            own_end_secs=longest_end(options.hang_action, stop_timeout(options)),
-        )
-        self.saves = CheckpointStats()
-        self._save_stalled = save_stalled
-        self._trials = SaveTrials(save_soon, clock)
-        self._clock = clock
         events = writer if options.write_telemetry else None
-        self._recorder = TelemetryRecorder(events, self._check, options.heartbeat_secs)
-        self._yields_logdir = yields_logdir
-        self._after_attempt = after_attempt
+        recorder = TelemetryRecorder(events, self._check, options.heartbeat_secs)
         self._hold: LogdirHold | None = None
         self._worker_registry: WorkerRegistry | None = None
         self._liveness: LivenessWriter | None = None
-        session_id, info = uuid.uuid4().hex[:16], {"logdir": str(logdir or "")}
-        self.notices = Notices(session_id, lambda *said: self._recorder.write(*said), self.progress.snapshot, clock)
+        record = new_record(
+            uuid.uuid4().hex[:16],
+            facade=facade,
+            options=options,
+            logdir=logdir,
+            checkpoint_interval_secs=checkpoint_interval_secs,
+            started_at=clock.wall(),
+        )
+        if task is not None and logdir and not is_chief:
+            recorder = TelemetryRecorder(None)
+            recorder.live = self._liveness = LivenessWriter(
+                logdir, task, record.session, interval_secs=options.heartbeat_secs, clock=clock
+            )
+        super().__init__(record, options=options, recorder=recorder, threads=services.statuses, clock=clock)
+        self._info["logdir"] = str(logdir or "")
+        self._on_stalled, self._save_stalled = on_stalled, save_stalled
+        self._trials = SaveTrials(save_soon, clock)
+        self._yields_logdir = yields_logdir
+        self._after_attempt = after_attempt
+        self.notices = Notices(self.session_id, lambda *said: recorder.write(*said), self.progress.snapshot, clock)
         """What the program says of its run."""
         if logdir and is_chief:
             self._hold = LogdirHold(
@@ -295,41 +301,8 @@ class SessionRecorder:
                 clock=clock,
             )
         elif task is not None:
-            info["task"] = task
+            self._info["task"] = task
             self.progress.join_cluster()
-            if logdir:
-                self._recorder = TelemetryRecorder(None)
-                self._recorder.live = self._liveness = LivenessWriter(
-                    logdir, task, session_id, interval_secs=options.heartbeat_secs, clock=clock
-                )
-        self._identity = SessionIdentity(
-            record=new_record(
-                session_id,
-                facade=facade,
-                options=options,
-                logdir=logdir,
-                checkpoint_interval_secs=checkpoint_interval_secs,
-                started_at=clock.wall(),
-            ),
-            started_boot_secs=boot_secs(clock),
-            info=info,
-        )
-        self._stacks = HangStacks(session_id, clock, dump_blocked=options.dump_blocked_stacks)
-        self._monitor = SessionMonitor(
-            self._identity,
-            options=options,
-            progress=self.progress,
-            saves=self.saves,
-            recorder=self._recorder,
-            threads=services.statuses,
-            workers=(lambda: ()) if self._worker_registry is None else self._worker_registry.workers,
-            hurry_workers=None if self._worker_registry is None else self._worker_registry.hurry,
-            on_place=self._note_place,
-            on_tick=self._ticked,
-            response=HangResponse(stop=on_stalled, end=self._end_stalled, record=lambda by: self._monitor.beat(by)),
-            stacks=self._stacks,
-            clock=clock,
-        )
         self._endpoint: MetricsEndpoint | None = None
         self._end_lock = threading.Lock()
         self.history = SessionHistory(run=history_after(None, clock.wall()), exclusive=False)
@@ -345,11 +318,6 @@ class SessionRecorder:
         self._resume_check: ResumeCheck | None = None
         self._deaths: list[tuple[DeathRecord, PageReading | None]] = []
         """Of killed sessions of this run, with their pages: what no record says yet."""
-
-    @property
-    def session_id(self) -> str:
-        """The session's unique id, part of every record of the session."""
-        return self._identity.record.session
 
     def holds(self, directory: str) -> bool:
         """Return whether a directory is this session's logdir, or below it and not a logdir itself, and no other chief
@@ -386,10 +354,9 @@ class SessionRecorder:
                 session=self.session_id, attempt=before.run.attempt, check=hold.check, bring_back=hold.bring_back,
                 logdir=local_path(logdir),
             )  # fmt: skip
-            who = self._identity
-            who.record = replace(who.record, attempt=before.run.attempt)
-            who.earlier_costs, who.restarts = before.run.costs, before.run.restarts
-            who.steps_lost = before.steps_lost
+            self._record = replace(self._record, attempt=before.run.attempt)
+            self._earlier_costs, self._restarts = before.run.costs, before.run.restarts
+            self._steps_lost = before.steps_lost
             self.history = before
             self._liveness = self._recorder.live = hold.liveness
             self.guard(logdir)
@@ -400,13 +367,15 @@ class SessionRecorder:
                 self._deaths = list(deaths(pages, before.previous, self._clock))
         self._begun = True
         if directory is not None:
-            is_chief = self._hold is not None
-            self.progress.publish(new_page(directory, self._identity, self._logdir, is_chief=is_chief))
+            page = new_page(
+                directory, self._record, self._started_boot_secs, self._logdir, is_chief=self._hold is not None
+            )
+            self.progress.publish(page)
         self._stacks.open(directory)
         allow_tracer()
         if self._liveness is not None:
             self._liveness.start()
-        self._monitor.start()
+        self.start_ticks()
         if self._worker_registry is not None:
             self._worker_registry.start()
         self._endpoint = MetricsEndpoint(
@@ -439,8 +408,8 @@ class SessionRecorder:
         activity = self.progress.snapshot().activity_secs
         self._note_history(predecessor=None)
         record = replace(
-            self._identity.record,
-            **self.history.record_fields(self._identity.started_boot_secs),
+            self._record,
+            **self.history.record_fields(self._started_boot_secs),
             **asdict(placement()),
             starting_secs=activity["program_startup"],
             restoring_secs=activity["checkpoint_restore"],
@@ -450,7 +419,7 @@ class SessionRecorder:
         self._count_lost(record.restored_step, record.adopted)
         if record.restored_step is not None:
             self.progress.step_read(record.restored_step)
-        self._identity.record = record
+        self._record = record
         self._record_deaths()
         self._recorder.write(record, record.restored_step, durable=True)
         if record.restored_step is None or record.adopted:
@@ -460,13 +429,8 @@ class SessionRecorder:
 
     def _resume_checked(self, found: ResumeRecord) -> None:
         """Record what the recomputed steps show of the resume."""
-        self._identity.resume_check = found
+        self.resume_check = found
         self._recorder.write(found, found.step)
-
-    @property
-    def resume_check(self) -> ResumeRecord | None:
-        """What the recomputed steps have shown of the resume so far; None where nothing was compared."""
-        return self._identity.resume_check
 
     def _record_deaths(self) -> None:
         """Take what killed sessions of this run have left into the events file, as soon as there is one; pages of what
@@ -486,24 +450,16 @@ class SessionRecorder:
 
     def recovered(self, record: RecoveryRecord) -> None:
         """Count a recovery within the session, and write its record, durably."""
-        self._identity.recoveries += 1
+        self._recoveries += 1
         step, at_step = record.step, record.restored_step
         if step is not None and at_step is not None and step > at_step:
             self._lost(step - at_step)
         self._recorder.write(record, at_step, durable=True)
 
-    def enter(self, phase: str) -> None:
-        """Change the phase."""
-        self._monitor.enter(phase)
-
     def waiting_for(self, what: str | None) -> None:
         """Record what a worker waits for, for the chief to show; None at the end of the wait."""
         if self._liveness is not None:
             self._liveness.note(waiting_for=what)
-
-    def phase(self, phase: str) -> AbstractContextManager[None]:
-        """Be in a phase while the ``with`` block runs."""
-        return self._monitor.phase(phase)
 
     def saved(self, record: CheckpointRecord, deadline: Deadline = NEVER) -> None:
         """Count a save, successful or failed, write its record, and log it; waits for the disk until the deadline."""
@@ -516,7 +472,7 @@ class SessionRecorder:
 
     def status(self) -> RunStatus:
         """Return the session's present status, as in a scrape."""
-        return replace(self._monitor.status(), notices=self.notices.newest())
+        return replace(super().status(), notices=self.notices.newest())
 
     def end(self, stop: StopInfo, deadline: Deadline = NEVER) -> None:
         """End the session: write the stop record, release the lock. Later calls change nothing.
@@ -532,19 +488,19 @@ class SessionRecorder:
             self._resume_check.finish(self._recorder, deadline)
         if not self.notices.is_empty:
             self.notices.end()
-        self._monitor.stop(deadline)
-        self._monitor.ended(stop.reason, stop.error)
-        self._monitor.enter("stopped")
+        self.stop_ticks(deadline)
+        self.note_end(stop.reason, stop.error)
+        self.enter("stopped")
         now = self.progress.snapshot()
         record = StopRecord(
             session=self.session_id,
             **asdict(stop),
             step=now.global_step,
             steps=now.steps,
-            elapsed_secs=self._monitor.elapsed_secs,
+            elapsed_secs=self.elapsed_secs,
             activity_secs=now.activity_secs,
         )
-        if (costs := self._monitor.run_costs) is not None:
+        if (costs := self.run_costs) is not None:
             self._note_history(costs=costs)
         self._recorder.write(record, now.global_step, durable=True, deadline=deadline)
         if self._liveness is not None:
@@ -554,6 +510,9 @@ class SessionRecorder:
                 guard_directory(directory, None)
         self._stacks.close()
         self.progress.page.close(remove=not self._recorder.is_behind)  # what no record says is read from it
+
+    def _stop_stalled(self, error: StalledError) -> None:
+        self._on_stalled(error)
 
     def _end_stalled(self, error: StalledError, deadline: Deadline) -> None:
         """End the session of a process that the watchdog is about to end."""
@@ -575,13 +534,12 @@ class SessionRecorder:
         if self._endpoint is not None:
             self._endpoint.close(self.options.metrics_linger_secs if linger_secs is None else linger_secs, push_secs)
 
-    def loss_read(self, is_finite: bool) -> None:
-        """Record whether the watched loss is finite; write a change at once."""
-        self._monitor.loss_read(is_finite)
+    def _workers(self) -> Iterable[WorkerStatus]:
+        return () if self._worker_registry is None else self._worker_registry.workers()
 
-    def beat(self) -> None:
-        """Write a heartbeat now."""
-        self._monitor.beat()
+    def _hurry_workers(self) -> None:
+        if self._worker_registry is not None:
+            self._worker_registry.hurry()
 
     def _note_place(self, place: Place | None, progress: ProgressSnapshot) -> None:
         if self._liveness is not None:
@@ -604,9 +562,8 @@ class SessionRecorder:
 
     def _lost(self, steps: int | None) -> None:
         """Count recomputed steps; None if unknown, which makes the sum unknown."""
-        known = self._identity.steps_lost
-        total = None if known is None or steps is None else known + steps
-        self._identity.steps_lost = total
+        known = self._steps_lost
+        self._steps_lost = total = None if known is None or steps is None else known + steps
         if total is not None:
             self._note_history(steps_lost=total)
 
@@ -630,5 +587,5 @@ class SessionRecorder:
             return
         in_a_row = self._show_failures()
         if self._hold is not None and self._liveness is not None:
-            self._liveness.chief_lives(step, self._monitor.run_costs)
+            self._liveness.chief_lives(step, self.run_costs)
             self._trials.renewed(in_a_row, is_moved=self._hold.is_moved)

@@ -21,7 +21,6 @@ from supervisor_core.engine.hangs import (
     HangDetector,
     HangReading,
     HangReport,
-    HangResponse,
     PlaceWatch,
     ServiceHangs,
     Watchdog,
@@ -398,8 +397,10 @@ class Process:
         self.ended.set()
 
     def watchdog(self, action: Any, stop_timeout_secs: float = 60.0) -> Watchdog:
-        response = HangResponse(stop=self.stop, end=self.end, record=lambda deadline: self.did.append("heartbeat"))
-        return Watchdog(action, response, stop_timeout_secs=stop_timeout_secs, die=self.die)
+        return Watchdog(
+            action, stop_timeout_secs=stop_timeout_secs, stop=self.stop, end=self.end,
+            record=lambda deadline: self.did.append("heartbeat"), die=self.die,
+        )  # fmt: skip
 
 
 @pytest.fixture

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from supervisor_core.base.options import Options
-from supervisor_core.engine.checkpoint_stats import CheckpointStats
-from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
+from supervisor_core.engine.monitor import SessionMonitor
 from supervisor_core.engine.progress import Progress
 from supervisor_core.engine.recorder import TelemetryRecorder
-from supervisor_core.engine.timeouts import HangTimeouts
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     HeartbeatRecord,
@@ -43,29 +41,36 @@ class Heard(TelemetryRecorder):
         return [record for record in self.records if isinstance(record, kind)]
 
 
+class Monitor(SessionMonitor):
+    """Counts its ticks; a chief with one worker, which waits."""
+
+    def __init__(self, record: SessionRecord, **given: Any) -> None:
+        super().__init__(record, **given)
+        self.ticked: list[int | None] = []
+
+    def _workers(self) -> tuple[WorkerStatus, ...]:
+        return (WorkerStatus(name="worker:1", state="waiting", waiting_for="the chief"),)
+
+    def _ticked(self, step: int | None) -> None:
+        self.ticked.append(step)
+
+
 @pytest.fixture
-def make(clock):
+def make(clock, monkeypatch):
     """Make a monitor over fakes; returns it with what it hears and its progress."""
 
-    def make(options: Options | None = None, *, stacks: Any = None, **identity: Any):
-        options = options or Options(heartbeat_secs=10)
-        heard, progress = Heard(), Progress(clock, HangTimeouts(options))
-        record = SessionRecord(session="s1", attempt=1, run="a", started_at=clock.wall_now)
-        who = SessionIdentity(record=record, **identity)
-        ticked: list[int | None] = []
-        monitor = SessionMonitor(
-            who,
-            options=options,
-            progress=progress,
-            saves=CheckpointStats(),
+    def make(options: Options | None = None, *, stacks: Any = None):
+        if stacks is not None:
+            monkeypatch.setattr("supervisor_core.engine.monitor.HangStacks", lambda *_, **__: stacks)
+        heard = Heard()
+        monitor = Monitor(
+            SessionRecord(session="s1", attempt=1, run="a", started_at=clock.wall_now),
+            options=options or Options(heartbeat_secs=10),
             recorder=heard,
             threads=lambda: (ThreadStatus(name="checkpoint", state="idle"),),
-            workers=lambda: (WorkerStatus(name="worker:1", state="waiting", waiting_for="the chief"),),
-            on_tick=ticked.append,
-            stacks=stacks,
             clock=clock,
         )
-        return monitor, heard, progress, ticked
+        return monitor, heard, monitor.progress, monitor.ticked
 
     return make
 
@@ -154,7 +159,7 @@ def test_a_session_that_has_ended_is_not_active(make, clock, outcome, state, err
         monitor.tick()
     assert (monitor.status().active, monitor.status().state) == (True, "running")
     assert monitor.status().steps_per_sec == pytest.approx(1.0)
-    monitor.ended(outcome, error)
+    monitor.note_end(outcome, error)
     ended_at = clock.wall()
     clock.advance(5)
     assert (monitor.status().session_seen_at, monitor.status().steps_per_sec) == (ended_at, None)
@@ -167,11 +172,12 @@ def test_the_interval_is_recommended_from_the_run_s_own_failures(make, clock) ->
     earlier = Costs(trained_secs=29_000.0, saves=4, save_secs=3.0, blocked_secs=2.2)
 
     def recommended(lost: int, earlier: Costs | None) -> float | None:
-        monitor, _, progress, _ = make(restarts={"lost": lost, "completed": 5}, earlier_costs=earlier)
+        monitor, _, progress, _ = make()
+        monitor._restarts, monitor._earlier_costs = {"lost": lost, "completed": 5}, earlier
         progress.enter("training")
         train(progress, clock, 10, 100.0)
         save = CheckpointRecord(session="s1", trigger="timer", path="p", step=1, bytes=1, secs=1.0, blocked_secs=0.3)
-        monitor._saves.saved(save, clock.wall_now)
+        monitor.saves.saved(save, clock.wall_now)
         return monitor.status().checkpoint.recommended_interval_secs
 
     assert recommended(3, earlier) == pytest.approx((2 * 0.5 * 10_000) ** 0.5)

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from supervisor_core.base.options import Options
-from supervisor_core.engine.checkpoint_stats import CheckpointStats
-from supervisor_core.engine.monitor import SessionIdentity, SessionMonitor
-from supervisor_core.engine.progress import Progress, ProgressSnapshot
+from supervisor_core.engine.monitor import SessionMonitor
+from supervisor_core.engine.progress import ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetryRecorder
-from supervisor_core.engine.timeouts import HangTimeouts
 from supervisor_core.events.telemetry import HeartbeatRecord, Place, Record, SessionRecord, StallRecord, WorkerStatus
 
 STUCK = Place(digest="b", location="/home/me/train.py:14 stuck", frames=("/home/me/train.py:14 stuck",))
@@ -22,42 +20,45 @@ WAITS = Place(digest="a", location="/home/me/train.py:25 train", waits_in="backw
 VERDICT = "rank 2 hangs at train.py:14 in stuck; ranks 0 and 1 wait for it at train.py:25 (backward)"
 
 
-class Training(TelemetryRecorder):
+class Records(TelemetryRecorder):
+    """Keeps them."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.kept: list[Record] = []
+
+    def write(self, record: Record, step: int | None = None, **how: Any) -> bool:
+        self.kept.append(record)
+        return True
+
+
+class Training(SessionMonitor):
     """A chief and two workers, of which each test says what they do; steps of 0.1 s."""
 
     def __init__(self, clock: Any, options: Options | None = None) -> None:
-        super().__init__(None)
-        options = options or Options(heartbeat_secs=10)
-        self.clock, self.records, self.hurried = clock, [], 0
-        self.progress = Progress(clock, HangTimeouts(options))
+        self.clock, self.records, self.hurried = clock, Records(), 0
         self.last_step_at = clock.wall()
         self.others: list[tuple[Place, dict[str, Any]]] = [(WAITS, {}), (STUCK, {})]
         self.published: list[Place | None] = []
-        self.monitor = SessionMonitor(
-            SessionIdentity(record=SessionRecord(session="s1", attempt=1, run="a", started_at=clock.wall())),
-            options=options,
-            progress=self.progress,
-            saves=CheckpointStats(),
-            recorder=self,
+        super().__init__(
+            SessionRecord(session="s1", attempt=1, run="a", started_at=clock.wall()),
+            options=options or Options(heartbeat_secs=10),
+            recorder=self.records,
             threads=lambda: (),
-            workers=self.workers,
-            hurry_workers=self.hurry,
-            on_place=lambda place, progress: self.published.append(place),
             clock=clock,
         )
-        self.monitor._places.look = self.look  # type: ignore[method-assign]
+        self._places.look = self.look  # type: ignore[method-assign]
 
-    def write(self, record: Record, step: int | None = None, **how: Any) -> bool:
-        self.records.append(record)
-        return True
-
-    def hurry(self) -> None:
+    def _hurry_workers(self) -> None:
         self.hurried += 1
+
+    def _note_place(self, place: Place | None, progress: ProgressSnapshot) -> None:
+        self.published.append(place)
 
     def look(self, progress: ProgressSnapshot) -> Place | None:
         return WAITS if progress.progress_age_secs > 6.0 else None
 
-    def workers(self) -> tuple[WorkerStatus, ...]:
+    def _workers(self) -> tuple[WorkerStatus, ...]:
         """They stand still since the chief does."""
         age = self.clock.wall() - self.last_step_at
         return tuple(
@@ -73,19 +74,19 @@ class Training(TelemetryRecorder):
 
     def trains(self) -> Training:
         """Thirty steps."""
-        self.monitor.enter("training")
+        self.enter("training")
         for _ in range(30):
             self.clock.advance(0.1)
             self.progress.run_ended(True, self.clock.monotonic() - 0.1, self.clock.monotonic())
         self.last_step_at = self.clock.wall()
-        self.monitor.tick()
+        self.tick()
         return self
 
     def ticks(self, count: int) -> list[StallRecord]:
         for _ in range(count):
             self.clock.advance(1)
-            self.monitor.tick()
-        return [record for record in self.records if isinstance(record, StallRecord)]
+            self.tick()
+        return [record for record in self.records.kept if isinstance(record, StallRecord)]
 
 
 @pytest.fixture
@@ -105,10 +106,10 @@ def test_the_learned_hang_timeout_counts_and_one_is_named(
     assert (stall.state, stall.verdict, stall.culprit) == ("begin", VERDICT, "rank 2")
     assert (stall.timeout_secs, stall.culprit_location) == (6.0, "train.py:14 in stuck")
     assert f"{VERDICT[0].upper()}{VERDICT[1:]}." in caplog.text
-    status = found.monitor.status()
+    status = found.status()
     assert status.stalled and status.stall is not None
     assert (status.stall.verdict, status.stall.culprit) == (VERDICT, "rank 2")
-    beat = [record for record in found.records if isinstance(record, HeartbeatRecord)][-1]
+    beat = [record for record in found.records.kept if isinstance(record, HeartbeatRecord)][-1]
     assert beat.workers is not None
     assert [worker.place for worker in beat.workers] == [WAITS, STUCK]
     assert found.hurried and found.published[-1] == WAITS and found.published[0] is None
@@ -124,7 +125,7 @@ def test_while_another_one_still_has_time_there_is_no_stall(
     found = training()
     found.others[1] = (STUCK, change)
     assert found.ticks(299) == []
-    assert found.monitor.status().session.progress_timeout_secs == 300.0
+    assert found.status().session.progress_timeout_secs == 300.0
     [stall] = found.ticks(3)[:1]
     assert stall.verdict is not None and stall.verdict.startswith("rank 2 ")
 

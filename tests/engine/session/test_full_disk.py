@@ -97,7 +97,7 @@ def test_a_full_disk_is_no_death(tmp_path: Path, begin, disk, clock_at, monkeypa
     saves, and with the reason. That needs no room, and no page. Its end is said there, too."""
     clock = clock_at(time.time())
     run = begin(writer=disk, clock=clock)
-    run._monitor.stop()  # its heartbeats are the test's
+    run.stop_ticks()  # its heartbeats are the test's
     assert run.progress.page.path is not None
     run.progress.page.path.unlink()
     run.ready()
@@ -157,7 +157,7 @@ def test_an_end_that_cannot_be_written_leaves_its_page(
         monkeypatch.setattr(disk, "add_summary", lambda *args: None)
         monkeypatch.setattr(disk, "flush", hangs)
     run.progress.step_read(1737)
-    run._monitor.tick()
+    run.tick()
     run.end(StopInfo(reason="error", error="SaveFailedError: No space left on device"))
     clock.now += 100.0
     (watched,) = watch.refresh().runs.values()

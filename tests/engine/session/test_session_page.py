@@ -223,7 +223,7 @@ def killed(begin: Begin, logdir: Path, **changes: Any) -> SessionRecorder:
     """A session at step 95 that leaves its files and page as a killed one does, its liveness at step 90."""
     run = begin()
     run.ready(restored_step=90)
-    run._monitor.stop()
+    run.stop_ticks()
     for _ in range(5):
         run.progress.run_ended(True, 1.0, 2.0)
     run.progress.sample()
@@ -273,14 +273,14 @@ def test_a_stall_is_on_the_page_with_its_place(begin: Begin, clock: Any) -> None
     """As long as it lasts."""
     since = clock.now
     run = begin(Options(hang_timeout_secs={"training": 60.0}), clock=clock)
-    run._monitor.stop()  # its ticks are the test's
+    run.stop_ticks()  # its ticks are the test's
     run.ready(restored_step=90)
     run.enter("training")
     for _ in range(70):  # sampled each second, so that it is no silence
         clock.now += 1.0
-        run._monitor.tick()
+        run.tick()
     assert page_of(run).stalled_since == since
     assert page_of(run).location.startswith("MainThread at test_session_page.py:")
     run.progress.run_ended(True, since, clock.now)
-    run._monitor.tick()
+    run.tick()
     assert (page_of(run).stalled_since, page_of(run).location) == (None, "")

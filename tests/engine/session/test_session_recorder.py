@@ -105,7 +105,7 @@ def test_the_next_session_knows_what_saves_and_steps_have_cost(begin, clock, tmp
     """Over all earlier sessions, so that the advice is for the run; not after one with unknown costs."""
     for session in (1, 2):
         run = begin(clock=clock)
-        run._monitor.stop()  # a sample books what a save is taken from
+        run.stop_ticks()  # a sample books what a save is taken from
         run.enter("training")
         for _ in range(10):
             clock.now += 4.0
@@ -113,7 +113,7 @@ def test_the_next_session_knows_what_saves_and_steps_have_cost(begin, clock, tmp
         run.saved(
             CheckpointRecord(session=run.session_id, trigger="timer", path="p", step=1, secs=3.0, blocked_secs=0.5)
         )
-        costs = run._monitor.run_costs
+        costs = run.run_costs
         assert costs == Costs(
             trained_secs=39.5 * session,
             failures=session - 1,
@@ -123,7 +123,7 @@ def test_the_next_session_knows_what_saves_and_steps_have_cost(begin, clock, tmp
         )
         run.end(StopInfo(reason="error"))
     edit(tmp_path, costs=None)
-    assert begin()._monitor.run_costs is None
+    assert begin().run_costs is None
 
 
 def test_records_have_durations_of_the_monotonic_clock(begin, writer, clock) -> None:
@@ -279,7 +279,7 @@ def test_a_chief_that_was_taken_over_gets_an_error(begin, tmp_path) -> None:
     take_over(tmp_path, run)
     with pytest.raises(LogdirInUseError, match="taken over by process 77 on another-host"):
         run.publisher.check()
-    run._monitor.tick()
+    run.tick()
     assert [type(error) for error in errors] == [LogdirInUseError]
 
 
@@ -292,7 +292,7 @@ def test_a_changed_liveness_file_of_its_own_is_no_takeover(begin, tmp_path) -> N
     path = Path(chief_path(tmp_path))
     path.write_bytes(b" " + path.read_bytes())
     run.publisher.check()
-    run._monitor.tick()
+    run.tick()
     assert errors == []
 
 

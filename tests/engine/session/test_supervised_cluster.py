@@ -88,7 +88,7 @@ def test_a_workers_step_is_known_without_heartbeats(begin, writer) -> None:
     worker = begin(Options(heartbeat_secs=0), is_chief=False, task="worker:1")
     worker.enter("training")
     worker.progress.step_read(7)
-    worker._monitor.tick()
+    worker.tick()
     worker.waiting_for("the chief")
     writer.wait_for("heartbeat", shows("waiting", step=7))
 
