@@ -96,15 +96,15 @@ class LiveReader:
     """
 
     __slots__ = (
-        "_alive_at_boot", "_beats", "_directory", "_due", "_filesystem_of", "_is_local", "_last", "_ranks",
-        "_ranks_due", "_session", "_stamp", "fault", "written_at",
+        "_alive_at_boot", "_beats", "_directory", "_due", "_filesystem_of", "_is_local", "_last",
+        "_paged_at", "_ranks", "_ranks_due", "_session", "_stamp", "fault", "written_at",
     )  # fmt: skip
 
     def __init__(self, directory: str, filesystem_of: Callable[[str], tuple[Filesystem, str]] = filesystem_for) -> None:
         self._directory = f"{directory.rstrip('/')}/{LIVENESS_DIRECTORY}"
         self._filesystem_of = filesystem_of
         self._is_local = local_path(directory) is not None
-        self._due = self._ranks_due = self._alive_at_boot = 0.0
+        self._due = self._ranks_due = self._alive_at_boot = self._paged_at = 0.0
         self._session: str | None = None
         self._last: LivenessRecord | None = None
         self._stamp: tuple[int, ...] | None = None
@@ -142,7 +142,12 @@ class LiveReader:
         if record is not None and page.ticks and boot_now - page.tick_boot_secs <= BLOCKED_SECS:
             record = replace(record, ended=None, ended_at=None)  # it goes on, whoever has written that it has ended
         page = with_shared_timeout(page, found.values(), now)
-        return with_page(record, page, now, boot_now, is_silent=known_secs > FRESH_SECS)._replace(ranks=found)
+        # What only the page said at an earlier look is nothing newer than the page.
+        is_silent = known_secs > FRESH_SECS or now - known_secs <= self._paged_at
+        live = with_page(record, page, now, boot_now, is_silent=is_silent)
+        if live.record is not None and live.record.beat_at == now:
+            self._paged_at = now
+        return live._replace(ranks=found)
 
     def chief(self, session: str, now: float, known_secs: float = 0.0) -> LivenessRecord | None:
         """Return what the chief's liveness file has of a session, as it was last read; None without one.

@@ -98,6 +98,18 @@ def test_a_process_that_runs_is_not_lost(chief: Chief) -> None:
     assert (found.stalls, found.at_risk, found.goodput.secs["productive"]) == ((), None, pytest.approx(900.0))
 
 
+def test_a_process_that_can_write_nothing_goes_on_at_each_look(chief: Chief) -> None:
+    """Its logdir was renamed, for example: every 15 s a reader has the step of its page."""
+    steps = []
+    for _ in range(6):
+        chief.shows(0.1)
+        found = chief.look()
+        steps.append((found.state, found.step))
+        chief.page.counts[STEPS] += 10
+        chief.clock.now += 15.0
+    assert steps == [("running", 142 + 10 * look) for look in range(6)]
+
+
 def test_a_stopped_process_is_lost(chief: Chief, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does nothing."""
     monkeypatch.setattr(progress_page, "is_stopped", lambda pid: True)
