@@ -73,14 +73,15 @@ _WHOSE = (
     "{{ if eq $sign `, ` }}.{{ end }}{{ end }}"
 )
 """Whose a run is and where it runs, before what to do first; nothing where it has no labels."""
+_SINCE = ' Since {{ (. | first | value | toTime).Format "2006-01-02 15:04:05" }} UTC.{{ end }}'
+_FIRST_DEATH = "min(supervisor_finding_since_timestamp_secondsDEAD > time() - ${many_window_secs})"
 _SAID = '{{ with printf `supervisor_finding_${part}{run=%[1]q,kind="${kind}"${urgent}}` $labels.run | query }}'
 _TEXT = _SAID.replace("${part}", "text_info")
 _OF_FINDING = {
     "text": f'{_TEXT}{{{{ . | first | label "text" }}}}{{{{ else }}}}${{when}}{{{{ end }}}}',
     "first": f'{_TEXT}{{{{ template "action" . | first | label "action" }}}}{{{{ else }}}}see the runbook.'
     "{{ end }}",
-    "since": _SAID.replace("${part}", "since_timestamp_seconds")
-    + " Since {{ . | first | value | humanizeTimestamp }}.{{ end }}",
+    "since": _SAID.replace("${part}", "since_timestamp_seconds") + _SINCE,
 }
 """What is said of a finding: its own text and action; where nothing serves it any more, what its kind is."""
 _NOT_ALIVE = (
@@ -176,12 +177,14 @@ def rule_groups(
     fleet = yaml.safe_load(_text_of("fleet_rules.yaml"))["groups"]
     for group in content["groups"]:
         group["rules"] = [each for rule in group["rules"] for each in _of_kinds(rule, severity)]
-    content = _filled(_filled(content, {**_of_kind("notice"), "whose": _WHOSE}), values)
+    parts = {**_of_kind("notice"), "whose": _WHOSE, "first_death": f"{_of_dead(_FIRST_DEATH, known[1:])} }}}}{_SINCE}"}
+    content = _filled(_filled(content, parts), values)
     for rule in (rule for group in fleet for rule in group["rules"]):
         rule["expr"] = _KEY.sub(rf"\1 ({values['by']}", rule["expr"])
     for rule in (rule for group in content["groups"] for rule in group["rules"] if "alert" in rule):
         of_a_run = "$labels.run" in rule["annotations"]["summary"]
-        rule["annotations"] = {name: annotation(text, known) for name, text in rule["annotations"].items()}
+        texts = _filled(rule["annotations"], {"held_since": _since_active(rule["alert"], of_a_run)})
+        rule["annotations"] = {name: annotation(text, known) for name, text in texts.items()}
         rule["annotations"] |= screens.annotations(known) if screens is not None and of_a_run else {}
         rule["labels"] = {**(labels or {}), **rule["labels"]}
     content["groups"] = _of_level([*content["groups"], *fleet], level)
@@ -207,6 +210,14 @@ def _of_kind(name: str) -> dict[str, str]:
     found |= {part: _filled(text, found) for part, text in _OF_FINDING.items()}
     unless = (_NOT_ALIVE if name in _DEATHS else "") + (_UNANSWERED if name == "lost" else "")
     return {**found, "unless": unless, "anchor": (kind.alert or "").lower()}
+
+
+def _since_active(alert: str, of_a_run: bool) -> str:
+    """Return what says since when that holds which only Prometheus sees."""
+    of_run, of_exporter = "{run=%[1]q", "{job=%q,instance=%q,logdir=%q"
+    labels = ("run",) if of_a_run else ("job", "instance", "logdir")
+    series = f'ALERTS_FOR_STATE{of_run if of_a_run else of_exporter},alertname="{alert}"}}'
+    return f"{{{{ with printf `{series}` {' '.join(f'$labels.{label}' for label in labels)} | query }}}}{_SINCE}"
 
 
 def _of_level(groups: list[dict[str, Any]], level: Level) -> list[dict[str, Any]]:
@@ -248,15 +259,19 @@ def annotation(text: str, by: Sequence[str]) -> str:
     return "".join(f'{{{{ define "{name}" }}}}{_TEMPLATES[name]}{{{{ end }}}}' for name in used) + text
 
 
+def _of_dead(query: str, besides: Sequence[str]) -> str:
+    """Return what begins with the answer to a query; ``DEAD`` in it selects the dead runs of the alert."""
+    selector = "".join(f",{label}=%[{number}]q" for number, label in enumerate(besides, 1))
+    query = query.replace("DEAD", f'{{kind=~"lost|failed",severity!="info"{selector}}}')
+    arguments = "".join(f" $labels.{label}" for label in besides)
+    return f"{{{{ with {f'printf `{query}`{arguments} | query' if besides else f'query `{query}`'}"
+
+
 def _hosts(besides: Sequence[str]) -> str:
     """Return what lists the first ten dead runs, with their hosts."""
-    selector = "".join(f",{label}=%[{number}]q" for number, label in enumerate(besides, 1))
-    dead = f'run:supervisor_finding:known{{kind=~"lost|failed",severity!="info"{selector}}}'
-    query = f"`topk(10, max by (run, host) ({dead}))`"
-    if besides:
-        query = f"(printf {query} {' '.join(f'$labels.{label}' for label in besides)})"
+    dead = _of_dead("topk(10, max by (run, host) (run:supervisor_finding:knownDEAD))", besides)
     return (
-        f'{{{{ with query {query} | sortByLabel "run" }}}} Among them:{{{{ range $index, $found := . }}}}'
+        f'{dead} | sortByLabel "run" }}}} Among them:{{{{ range $index, $found := . }}}}'
         '{{ if $index }},{{ end }} {{ template "shown" $found.Labels.run }}'
         "{{ with $found.Labels.host }} on {{ . }}{{ end }}{{ end }}.{{ end }}"
     )

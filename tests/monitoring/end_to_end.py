@@ -184,5 +184,5 @@ def assert_planned_stop_is_silent(prometheus: Prometheus, webhook: Webhook) -> N
         texts = alert["annotations"]
         about = alert["labels"].get("run") or alert["labels"]["logdir"]
         assert set(texts) == {"summary", "description", "runbook_url"} and about in texts["summary"]
-        assert " First: " in texts["description"]
+        assert " Since " in texts["summary"] and " First: " in texts["summary"]
         assert not any("{{" in text or "<error" in text for text in texts.values())

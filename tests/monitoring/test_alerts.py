@@ -80,17 +80,17 @@ def test_a_text_is_that_of_the_finding(rules_test: Callable[..., str], tmp_path:
     screens = Screens(tensorboard_url="http://tb:6006/", dashboard_url="https://grafana/d/tb")
     said = "No progress in the phase training: a \\x3cb\\x3e."
     annotations = {
-        "summary": f"r in cluster c: {said}",
-        "description": f"{said} Since 1970-01-01 00:00:30 +0000 UTC. Labels: team=vision. First: tb-supervisor stacks "
-        "-- '/my logs/r'",
+        "summary": f"r in cluster c: {said} Since 1970-01-01 00:00:30 UTC. First: tb-supervisor stacks -- '/my logs/r'",
+        "description": "Its state is stalled: alive, and no progress for longer than the hang timeout. Labels: "
+        "team=vision.",
         "runbook_url": "http://127.0.0.1:10988/alerts#supervisortrainingstalled",
         "tensorboard_url": "http://tb:6006/#supervisor&p.supervisor.s=run%3Dr%26x%3Dwall%26zoom%3D-3600~300",
         "dashboard_url": "https://grafana/d/tb?var-run=r&var-cluster=c&from=-3600000&to=300000",
     }
     bare = {
         **annotations,
-        "summary": "r: Its state is lost: no sign of life, or its process is gone.",
-        "description": "Its state is lost: no sign of life, or its process is gone. First: see the runbook.",
+        "summary": "r: Its state is lost: no sign of life, or its process is gone. First: see the runbook.",
+        "description": "Its state is lost: no sign of life, or its process is gone.",
         "runbook_url": "http://127.0.0.1:10988/alerts#supervisortraininglost",
         "dashboard_url": "https://grafana/d/tb?var-run=r&var-cluster=&from=-3600000&to=300000",
     }
@@ -100,6 +100,36 @@ def test_a_text_is_that_of_the_finding(rules_test: Callable[..., str], tmp_path:
         ("SupervisorTrainingLost", 0, [(labels, bare)]),
     ]
     rules_test(tmp_path, series, MINUTE, rules=rule_groups(LIMITS, screens=screens), alerts=alerts)
+
+
+def test_what_only_prometheus_sees_has_its_begin(rules_test: Callable[..., str], tmp_path: Path) -> None:
+    """A logdir that is gone since minute 3, five trainings since the first of them died, in their own cluster."""
+    series = {'supervisor_exporter_logdir_up{job="exporter",logdir="/logs"}': "1 1 1 0x20"}
+    for number, cluster in enumerate("cccccd"):
+        about = f'{E},run="r{number}",cluster="{cluster}",kind="lost",severity="page"'
+        series[f"supervisor_finding_since_timestamp_seconds{{{about}}}"] = f"{30 + 10 * ((number + 1) % 6)}x20"
+    gone = {
+        "summary": "The logdir /logs has disappeared. Since 1970-01-01 00:03:00 UTC. First: look on the exporter's "
+        "machine whether the logdir is mounted (ls).",
+        "description": "The exporter of the job exporter does not find it, or an empty mount point is in its place. A "
+        "training there that dies now causes no alert.",
+        "runbook_url": "http://127.0.0.1:10988/alerts#supervisorlogdirunreachable",
+    }
+    many = {
+        "summary": "5 trainings in cluster c died within 5m. Since 1970-01-01 00:00:40 UTC. First: check what they "
+        "share: their hosts, the scheduler, the storage, the network.",
+        "description": "Each has an alert of its own.",
+        "runbook_url": "http://127.0.0.1:10988/alerts#supervisormanylost",
+    }
+    alerts = [
+        (
+            "SupervisorLogdirUnreachable",
+            4 * MINUTE,
+            [({"job": "exporter", "logdir": "/logs", "severity": "critical"}, gone)],
+        ),
+        ("SupervisorManyLost", 4 * MINUTE, [({"cluster": "c", "severity": "critical"}, many)]),
+    ]
+    rules_test(tmp_path, series, MINUTE, rules=rule_groups(LIMITS), alerts=alerts)
 
 
 def test_an_exporter_that_dies_resolves_no_page(fires: Callable[..., None]) -> None:

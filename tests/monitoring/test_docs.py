@@ -37,12 +37,20 @@ def test_a_section_helps(alert: str) -> None:
     assert "```promql" in text[parts[1] : parts[2]]
 
 
+def test_the_first_line_says_what_since_when_and_what_to_do() -> None:
+    """Of each alert, so that whoever reads one line knows; no other text repeats it."""
+    for rule in (rule for rule in RULES if "alert" in rule):
+        summary, description = rule["annotations"]["summary"], rule["annotations"]["description"]
+        assert 0 < summary.index(" Since {{") < summary.index(" First: ")
+        assert "First: " not in description and " Since {{" not in description
+
+
 @each("alert", ALERTS)
-def test_the_first_action_is_that_of_the_description(alert: str) -> None:
+def test_the_first_action_is_that_of_the_summary(alert: str) -> None:
     """A section begins with what to do first; where the rules say it, and no finding does, in the same words."""
     found = re.match(r"\n\*\*First\.\*\* (.*)\n", SECTIONS[alert])
     assert found is not None, "the section does not begin with the first action"
-    _, first = ALERTS[alert]["annotations"]["description"].split(" First: ")
+    _, first = ALERTS[alert]["annotations"]["summary"].split(" First: ")
     if "{{" not in first:
         assert first.endswith(".") and ". " not in first
         assert found[1] == first[0].upper() + first[1:]

@@ -118,7 +118,7 @@ def test_exactly_the_right_alert_arrives(
         (False, "hook"),
     }
     stalls = [alert for alert in webhook.received if alert["labels"]["alertname"] == FIRING[1]]
-    assert {alert["annotations"]["description"].rpartition(" First: ")[2] for alert in stalls} == {
+    assert {alert["annotations"]["summary"].rpartition(" First: ")[2] for alert in stalls} == {
         f"tb-supervisor stacks -- {tmp_path}/logs/digits"
     }
 

@@ -80,7 +80,7 @@ def test_a_name_is_shown_as_text(texts: list[Text]) -> None:
 
 def test_harmless_names_are_shown_as_they_are(texts: list[Text]) -> None:
     """People see the names that they gave."""
-    shown = {text.run: text.annotations["summary"] for text in texts if text.annotations["summary"].count(": ") == 1}
+    shown = {text.run: text.annotations["summary"] for text in texts if text.annotations["summary"].count(": ") == 2}
     for name in ("mnist", "my run", "a=b", "it's $(touch pwned)", "\u00fc\u65e5\u672c", "-rf"):
         assert name in shown[name]
     assert r"\x3c!channel\x3e" in shown["<!channel>"] and r"\u202egnp.exe" in shown["\u202egnp.exe"]
@@ -88,7 +88,7 @@ def test_harmless_names_are_shown_as_they_are(texts: list[Text]) -> None:
 
 def test_a_pasted_command_is_the_one_that_was_meant(texts: list[Text], tmp_path: Path) -> None:
     """Each shows the directory of its own run, and runs nothing else; one with markup in it is not there."""
-    said = [(text.run, each) for text in texts for each in commands_in(text.annotations["description"])]
+    said = [(text.run, each) for text in texts for each in commands_in(text.annotations["summary"])]
     assert {run for run, _ in said} > {"mnist", "my run", "it's $(touch pwned)"}
     names = {label_text(name): name for name in NAMES}
     meant = [["tb-supervisor", "stacks", "--", label_text(names[run])] for run, _ in said]
