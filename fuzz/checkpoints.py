@@ -22,7 +22,7 @@ from supervisor_core.base.wire import read_canonical_varint
 from supervisor_core.checkpoint.bundle import read_index, verify
 from supervisor_core.checkpoint.bundle_writer import encode_table, mask
 from supervisor_core.checkpoint.state_file import SaveId, format_state, read_state
-from supervisor_core.checkpoint.table import FOOTER_BYTES, MAGIC, Table
+from supervisor_core.checkpoint.table import FOOTER_BYTES, MAGIC, SortedTable
 from supervisor_core.storage.filesystem import Filesystem
 
 _MENDED = 1
@@ -33,13 +33,13 @@ def check_table(data: bytes) -> None:
     file = mended(data[1:]) if data[:1] and data[0] & _MENDED else data[1:]
     reader = MemoryReader(file)
     try:
-        entries = list(Table(reader, "model.index").entries())
+        entries = list(SortedTable(reader, "model.index").entries())
     except DamagedCheckpointError:
         entries = None
     assert reader.fetched <= 3 * len(file) + FOOTER_BYTES, f"{reader.fetched:,} bytes were read of {len(file):,}"
     if entries is not None:
         written = encode_table(entries)
-        assert list(Table(MemoryReader(written), "model.index").entries()) == entries
+        assert list(SortedTable(MemoryReader(written), "model.index").entries()) == entries
 
 
 def check_bundle(data: bytes) -> None:

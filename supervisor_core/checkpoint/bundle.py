@@ -3,7 +3,7 @@
 A checkpoint is named by its prefix, ``/logs/run/model.ckpt-1200``. Its files (a "tensor bundle", source:
 tensorflow's ``core/util/tensor_bundle``):
 
-    <prefix>.index                  a `supervisor_core.checkpoint.table.Table`: key "" holds the header (how many
+    <prefix>.index                  a `supervisor_core.checkpoint.table.SortedTable`: key "" holds the header (how many
                                     data files, byte order), every other key a tensor's name with its type, shape,
                                     data file, offset, size and masked CRC32C
     <prefix>.data-00000-of-00001    the tensors' bytes, one after the other:
@@ -32,7 +32,7 @@ from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckp
 from supervisor_core.base.wire import read_varint
 from supervisor_core.checkpoint.manifest import Holes, Manifest
 from supervisor_core.checkpoint.schema import message_class
-from supervisor_core.checkpoint.table import Meter, Table, crc_of, unmask
+from supervisor_core.checkpoint.table import Meter, SortedTable, crc_of, unmask
 from supervisor_core.storage.filesystem import Filesystem, Reader
 from supervisor_core.storage.local import filesystem_for
 from supervisor_core.storage.opening import is_wrong_kind
@@ -135,7 +135,7 @@ def verify(
     filesystem, name = filesystem_for(prefix) if filesystem is None else (filesystem, os.fspath(prefix))
     with _without_linked_content(_Opener(filesystem), name) as opener:
         index = _read_index(opener, name)
-        with Shards(opener, name, index) as shards:
+        with BundleShards(opener, name, index) as shards:
             size = index.size_bytes + shards.check_sizes()
             if data:
                 shards.check_tensors(on_progress)
@@ -147,7 +147,7 @@ def verify(
 @contextmanager
 def opened(
     prefix: str | os.PathLike[str], filesystem: Filesystem | None = None
-) -> Iterator[tuple[BundleIndex, Shards]]:
+) -> Iterator[tuple[BundleIndex, BundleShards]]:
     """Open a checkpoint to read its tensors; no file of it may be a symbolic link.
 
     Args:
@@ -161,7 +161,7 @@ def opened(
     filesystem, name = filesystem_for(prefix) if filesystem is None else (filesystem, os.fspath(prefix))
     with _without_linked_content(_Opener(filesystem), name) as opener:
         index = _read_index(opener, name)
-        with Shards(opener, name, index) as shards:
+        with BundleShards(opener, name, index) as shards:
             shards.check_sizes()
             if opener.linked is not None:
                 raise UnreadableCheckpointError(
@@ -216,7 +216,7 @@ def _damage_of(path: str) -> Iterator[None]:
 def _read_index(opener: _Opener, prefix: str) -> BundleIndex:
     path = prefix + ".index"
     with _damage_of(path), opener.open(path) as reader:
-        entries = dict(Table(reader, path).entries())
+        entries = dict(SortedTable(reader, path).entries())
         header_bytes = entries.pop(b"", None)
         if header_bytes is None:
             raise DamagedCheckpointError(f"{os.path.basename(path)}: it has no header")
@@ -238,7 +238,7 @@ def _entry(data: bytes) -> TensorEntry:
     return TensorEntry(dtype, shape, raw.shard_id, raw.offset, raw.size, unmask(raw.crc32c), sliced=bool(raw.slices))
 
 
-class Shards:
+class BundleShards:
     """The data files of one checkpoint, opened when needed."""
 
     def __init__(self, opener: _Opener, prefix: str, index: BundleIndex) -> None:
@@ -250,7 +250,7 @@ class Shards:
         self._holes = Holes()
         self._stack = ExitStack()
 
-    def __enter__(self) -> Shards:
+    def __enter__(self) -> BundleShards:
         return self
 
     def __exit__(self, *_: object) -> None:

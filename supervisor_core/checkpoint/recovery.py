@@ -1,7 +1,7 @@
 """Choose the checkpoint to resume from, and move damaged ones out of the way: `newest_usable`, `set_damaged_aside`.
 
-Both are the same for each `Kind`, which lists, verifies and moves the checkpoints of one directory: `CheckpointStore`
-those of TensorFlow, `SealedStore` directories with a manifest.
+Both are the same for each `CheckpointKind`, which lists, verifies and moves the checkpoints of one directory:
+`CheckpointStore` those of TensorFlow, `SealedStore` directories with a manifest.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Listed(NamedTuple):
     """What is wrong with the file that names them; None without a problem."""
 
 
-class Kind(ABC):
+class CheckpointKind(ABC):
     """The checkpoints of one kind in one directory."""
 
     directory: str
@@ -164,7 +164,7 @@ def unlisted(directory: str, error: OSError) -> UnlistedCheckpointsError:
 
 
 def newest_usable(
-    kind: Kind, verify: Verify, *, start_over: bool = False, latest_step: int | None = None
+    kind: CheckpointKind, verify: Verify, *, start_over: bool = False, latest_step: int | None = None
 ) -> CheckpointChoice:
     """Walk from the newest checkpoint back to the first one that verifies.
 
@@ -203,7 +203,7 @@ def newest_usable(
     return CheckpointChoice(chosen=None, verified=None, skipped=tuple(skipped), state_problem=problem)
 
 
-def set_damaged_aside(kind: Kind, damaged: Iterable[Skipped], clock: Clock = SYSTEM_CLOCK) -> None:
+def set_damaged_aside(kind: CheckpointKind, damaged: Iterable[Skipped], clock: Clock = SYSTEM_CLOCK) -> None:
     """Move damaged checkpoints out of the way, and delete the oldest that were moved beyond `MAX_SET_ASIDE`. What
     cannot be moved is logged.
 

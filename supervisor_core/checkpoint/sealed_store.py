@@ -37,7 +37,7 @@ from supervisor_core.checkpoint.manifest import Manifest, SealedFile
 from supervisor_core.checkpoint.recovery import (
     Candidate,
     CheckpointChoice,
-    Kind,
+    CheckpointKind,
     Listed,
     Skipped,
     newest_usable,
@@ -86,7 +86,7 @@ class StagedFiles(NamedTuple):
     """Those whose checksums are known already; the others are read."""
 
 
-class SealedStore(Kind):
+class SealedStore(CheckpointKind):
     """The sealed checkpoints of one local directory. The constructor reads nothing.
 
     Args:
@@ -124,7 +124,7 @@ class SealedStore(Kind):
 
     @property
     def run(self) -> str:
-        """See `Kind.run`."""
+        """See `CheckpointKind.run`."""
         return os.path.dirname(self.directory) if os.path.basename(self.directory) == "checkpoints" else self.directory
 
     def candidates(self) -> list[Candidate]:
@@ -136,7 +136,7 @@ class SealedStore(Kind):
         return [candidate for candidate, _ in self._found()]
 
     def listed(self) -> Listed:
-        """See `Kind.listed`."""
+        """See `CheckpointKind.listed`."""
         return Listed(self.candidates())
 
     def newest_attempt(self) -> int:
@@ -165,7 +165,7 @@ class SealedStore(Kind):
         return newest_usable(self, verify, start_over=start_over, latest_step=latest_step)
 
     def verify(self, path: str, *, data: bool = True, on_progress: Progress | None = None) -> VerifiedCheckpoint:
-        """See `Kind.verify`."""
+        """See `CheckpointKind.verify`."""
         decode = partial(contents.check, kind=contents.FORMATS[self._prefix])
         return self._verify(path, decode=decode, data=data, on_progress=on_progress)
 

@@ -32,7 +32,7 @@ from supervisor_core.checkpoint.names import (
 from supervisor_core.checkpoint.recovery import (
     Candidate,
     CheckpointChoice,
-    Kind,
+    CheckpointKind,
     Listed,
     Skipped,
     Source,
@@ -78,7 +78,7 @@ class Swept(NamedTuple):
     """Not deleted: a save may be writing it."""
 
 
-class CheckpointStore(Kind):
+class CheckpointStore(CheckpointKind):
     """The checkpoints of one logdir. The constructor reads nothing; nothing is cached between calls.
 
     Args:
@@ -126,7 +126,7 @@ class CheckpointStore(Kind):
 
     @property
     def run(self) -> str:
-        """See `Kind.run`."""
+        """See `CheckpointKind.run`."""
         return self.logdir
 
     def prepare(self) -> None:
@@ -157,7 +157,7 @@ class CheckpointStore(Kind):
         return self._list()[0]
 
     def listed(self) -> Listed:
-        """See `Kind.listed`. Data files without an index that the state file does not name are remains."""
+        """See `CheckpointKind.listed`. Data files without an index that the state file does not name are remains."""
         candidates, reading, entries = self._list()
         remains = self._without_index(candidates, entries)
         is_new = reading.verdict == "missing" and not (candidates or remains)
@@ -175,7 +175,7 @@ class CheckpointStore(Kind):
     def verify(
         self, path: str, *, data: bool = True, on_progress: bundle.Progress | None = None
     ) -> bundle.VerifiedCheckpoint:
-        """See `Kind.verify`."""
+        """See `CheckpointKind.verify`."""
         return self.verified(path, verify=partial(bundle.verify, data=data, on_progress=on_progress))
 
     def verified(self, path: str, *, verify: Verify) -> bundle.VerifiedCheckpoint:

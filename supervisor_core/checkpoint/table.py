@@ -1,4 +1,4 @@
-"""`Table`: the sorted string table that an index file is.
+"""`SortedTable`: the sorted string table that an index file is.
 
 The format is LevelDB's (``doc/table_format.md``), as tensorflow writes it (``core/lib/io/table_builder.cc``):
 
@@ -79,7 +79,7 @@ class Meter:
             self._report(self._done, max(self._done, self.total))
 
 
-class Table:
+class SortedTable:
     """One table file, checked as it is read: every block's checksum, the footer's every byte.
 
     Args:

@@ -17,7 +17,7 @@ from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError,
 from supervisor_core.base.log import error_text
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.names import step_in_name
-from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, Kind, Skipped, newest_usable
+from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, CheckpointKind, Skipped, newest_usable
 from supervisor_core.checkpoint.search import find_stores
 from supervisor_core.checkpoint.set_aside import SetAside
 from supervisor_core.checkpoint.values import CheckpointValues, values_of
@@ -144,7 +144,7 @@ def _verify_logdir(
     """Return the verdict of each run of a logdir, and what could not be searched."""
     filesystem, top = _directory(logdir.path)
     unsearched: list[str] = []
-    by_run: dict[str, list[Kind]] = {}
+    by_run: dict[str, list[CheckpointKind]] = {}
     with progress_bar(TextColumn("looking for checkpoints"), TimeElapsedColumn()):
         for store in find_stores(filesystem, top, on_error=lambda error: unsearched.append(error_text(error))):
             by_run.setdefault(_name_in(top, store.run), []).append(store)
@@ -185,11 +185,11 @@ def _name_in(top: str, path: str) -> str:
     return os.path.relpath(path, top) if "://" not in top else path[len(top) :].strip("/") or "."
 
 
-def _verify_run(run: str, stores: Sequence[Kind], watch: Watch) -> RunVerdict:
+def _verify_run(run: str, stores: Sequence[CheckpointKind], watch: Watch) -> RunVerdict:
     """Verify all checkpoints of a run; of each kind the first store is the one that a restart would look into."""
     verdicts: dict[str, CheckpointVerdict] = {}
     aside: dict[str, SetAside] = {}
-    first: dict[type, Kind] = {}
+    first: dict[type, CheckpointKind] = {}
     found: list[RunVerdict] = []
     for store in stores:
         check = _once(store, watch)
@@ -231,7 +231,7 @@ def _verify_run(run: str, stores: Sequence[Kind], watch: Watch) -> RunVerdict:
     )
 
 
-def _once(store: Kind, watch: Watch) -> Check:
+def _once(store: CheckpointKind, watch: Watch) -> Check:
     """Return what verifies each checkpoint once, and returns or raises the same later."""
     results: dict[str, bundle.VerifiedCheckpoint | DamagedCheckpointError] = {}
 

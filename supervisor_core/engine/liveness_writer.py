@@ -53,7 +53,7 @@ def _in_daemon_thread(beat: Callable[[], None]) -> None:
 
 
 class LivenessWriter:
-    """Keeps one liveness file; a `supervisor_core.engine.recorder.Live`.
+    """Keeps one liveness file.
 
     Only the end blocks, for five seconds at most; nothing raises. Of two live processes with one name the later keeps
     the file; the earlier logs that once and stops writing.
@@ -79,11 +79,6 @@ class LivenessWriter:
         >>> heartbeats.write(StopRecord(session="6f1d3c0a9b7e4d21", reason="requested"))
         >>> heartbeats.close()
     """
-
-    error: str | None = None
-    """None: it writes no events."""
-    dropped = 0
-    """Number of lost events: 0, since a later beat has the current state."""
 
     def __init__(
         self,
@@ -150,15 +145,7 @@ class LivenessWriter:
             self._is_started, self._must_start = False, True
             self._warn_once(error)
 
-    def write(
-        self,
-        record: Record,
-        step: int | None = None,
-        *,
-        durable: bool = False,
-        deadline: Deadline = NEVER,
-        is_periodic: bool = False,
-    ) -> None:
+    def write(self, record: Record, deadline: Deadline = NEVER) -> None:
         """Update the state from a telemetry record; ignore records that only events files contain.
 
         A heartbeat has phase and steps, a stall record the stall, a notice what was said, a stop record the reason.

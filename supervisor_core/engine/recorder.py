@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.events.telemetry import (
@@ -19,6 +19,9 @@ from supervisor_core.events.telemetry import (
     summary_bytes,
 )
 from supervisor_core.run.fold.session_fold import is_hanging
+
+if TYPE_CHECKING:
+    from supervisor_core.engine.liveness_writer import LivenessWriter
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -52,13 +55,6 @@ class SummaryWriter(Protocol):
         """Write everything to the operating system."""
 
 
-class Live(Protocol):
-    """Takes a session's records for its liveness file. Never raises, and must not block for long."""
-
-    def write(self, record: Record, step: int | None = None, *, deadline: Deadline = NEVER) -> object:
-        """Take a record; see `TelemetryRecorder.write`."""
-
-
 class TelemetryRecorder:
     """Writes telemetry records through a summary writer. Never raises: telemetry must not end a training.
 
@@ -76,7 +72,7 @@ class TelemetryRecorder:
     ) -> None:
         self._writer = writer
         self._history = BeatHistory(heartbeat_secs)
-        self.live: Live | None = None
+        self.live: LivenessWriter | None = None
         """The session's liveness file, once it has one: takes each record, too."""
         self._check = check
         self._error: str | None = None
@@ -110,7 +106,7 @@ class TelemetryRecorder:
             if not is_written:
                 self._history.reset()
         if self.live is not None:
-            self.live.write(record, step, deadline=deadline)
+            self.live.write(record, deadline)
         return is_written
 
     def _append(self, record: Record, step: int | None, *, durable: bool, deadline: Deadline) -> bool:

@@ -23,7 +23,7 @@ from supervisor_core.base.json_records import record_of
 from supervisor_core.base.log import error_text
 from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
 from supervisor_core.checkpoint.manifest import NAME as MANIFEST
-from supervisor_core.checkpoint.recovery import Kind, newest_usable
+from supervisor_core.checkpoint.recovery import CheckpointKind, newest_usable
 from supervisor_core.checkpoint.search import find_stores
 from supervisor_core.restarter.hang import EventsSeen
 from supervisor_core.restarter.policy import RestartState
@@ -249,7 +249,7 @@ class LogdirView:
                 best += [] if step is None else [step]
         return max(best, default=None), not errors, has_any
 
-    def _verify(self, store: Kind, recorded: Collection[str], path: str) -> VerifiedCheckpoint:
+    def _verify(self, store: CheckpointKind, recorded: Collection[str], path: str) -> VerifiedCheckpoint:
         """Verify a checkpoint, once. Of one that its session has read back the index and the sizes are enough."""
         marks = [mark for mark in (f"{path}.index", f"{path}/{MANIFEST}") if self._filesystem.is_file(mark)]
         key = (path, self._filesystem.modified_at(marks[0]) if marks else None)

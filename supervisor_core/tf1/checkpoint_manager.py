@@ -173,7 +173,7 @@ class CheckpointManager(Checkpoints):
             newest = self.newest = None  # somebody has deleted it
         if newest is not None and self._counts_all and run.progress.changes == counted[0]:
             return None, newest[0]  # as it stands on the disk, so it is in memory
-        moment = _Moment(run.progress, None if newest is None else newest[1], counted)
+        moment = _SaveMoment(run.progress, None if newest is None else newest[1], counted)
 
         def has_ended() -> bool:  # it waited for a run that came back after the last record was written
             return run.ended and trigger in ("final", "signal")
@@ -284,7 +284,7 @@ def _is_there(path: str) -> bool:
     return local is None or bool(glob.glob(f"{glob.escape(local)}*"))
 
 
-class _Moment:
+class _SaveMoment:
     """What had been counted when a snapshot was taken, and whether that is news.
 
     A run is counted just after it has released the step lock. So the last one before a snapshot may be counted only

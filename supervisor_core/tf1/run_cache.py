@@ -1,4 +1,4 @@
-"""`RunCache`: what ``Session.run`` resolves for a run, resolved once per structure of fetches and feeds.
+"""`CallableCache`: what ``Session.run`` resolves for a run, resolved once per structure of fetches and feeds.
 
     find        the plan of this run: a dictionary lookup by form and identity of what is fetched and fed
     arrays      the values to feed, converted as ``Session.run`` converts them
@@ -46,7 +46,7 @@ _TO_ARRAY = Feed.array
 _NEEDED_OF_SESSIONS = (private.CLOSED, private.C_SESSION, private.DO_CALL)
 
 
-class RunCache:
+class CallableCache:
     """Finds or makes the plan of a run. Thread-safe; a hit takes no lock.
 
     A structure gets a plan when it is run for the second time, so that what is run once costs nothing more. A program
@@ -162,11 +162,11 @@ class RunCache:
             self._unfetchable_count, self._unfeedable_count = counts
 
 
-def run_cache_for(session: Any, analysis: RunAnalysis) -> RunCache | None:
+def run_cache_for(session: Any, analysis: RunAnalysis) -> CallableCache | None:
     """Return the cache of a session's runs; None with a TensorFlow without the symbols that plans need."""
     native = installed()
     try:
-        return None if native is None else RunCache(native, session, analysis)
+        return None if native is None else CallableCache(native, session, analysis)
     except AttributeError:
         return None
 

@@ -148,7 +148,7 @@ def _reader(files: SealedFiles, tensors: Mapping[str, SplitTensor]) -> Any:
             with files.open(os.path.relpath(os.fspath(path), files.directory)) as file:
                 yield file
 
-    class Reader(FileSystemReader):
+    class ListedReader(FileSystemReader):
         """Reads what was looked at."""
 
         def read_metadata(self, *args: Any, **named: Any) -> Metadata:
@@ -168,7 +168,7 @@ def _reader(files: SealedFiles, tensors: Mapping[str, SplitTensor]) -> Any:
         for part in tensor.parts:
             where[MetadataIndex(path, part.offsets)] = _StorageInfo(part.file, part.start, part.length)
     metadata = Metadata(known, planner_data=None, storage_data=where)
-    reader = Reader(files.path(shard_metadata.FOLDER))
+    reader = ListedReader(files.path(shard_metadata.FOLDER))
     reader.fs = ListedFiles()
     return reader
 

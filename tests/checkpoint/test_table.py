@@ -9,7 +9,7 @@ import pytest
 
 from supervisor_core.base.errors import DamagedCheckpointError
 from supervisor_core.base.wire import read_canonical_varint
-from supervisor_core.checkpoint.table import Table, crc_of, unmask
+from supervisor_core.checkpoint.table import SortedTable, crc_of, unmask
 
 
 class MemoryReader:
@@ -44,7 +44,7 @@ def content(tmp_path: Path, writer: Any) -> bytes:
 
 def test_items_come_back_in_order(content: bytes) -> None:
     """Keys that share their beginnings are put together again."""
-    assert list(Table(MemoryReader(content), "t").entries()) == ITEMS
+    assert list(SortedTable(MemoryReader(content), "t").entries()) == ITEMS
 
 
 def test_every_altered_byte_is_found(content: bytes) -> None:
@@ -53,20 +53,20 @@ def test_every_altered_byte_is_found(content: bytes) -> None:
         altered = bytearray(content)
         altered[position] ^= 1 << position % 8
         with pytest.raises(DamagedCheckpointError):
-            list(Table(MemoryReader(bytes(altered)), "t").entries())
+            list(SortedTable(MemoryReader(bytes(altered)), "t").entries())
 
 
 def test_every_cut_is_found(content: bytes) -> None:
     """Wherever the file ends early, reading it fails."""
     for length in range(len(content)):
         with pytest.raises(DamagedCheckpointError):
-            list(Table(MemoryReader(content[:length]), "t").entries())
+            list(SortedTable(MemoryReader(content[:length]), "t").entries())
 
 
 def test_a_file_cut_while_it_is_read(content: bytes) -> None:
     """A file that loses its end after it was opened is damage, not a crash."""
     reader = MemoryReader(content)
-    table = Table(reader, "t")
+    table = SortedTable(reader, "t")
     reader.data = content[:200]
     with pytest.raises(DamagedCheckpointError):
         list(table.entries())

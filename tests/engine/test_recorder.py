@@ -153,8 +153,6 @@ def test_a_heartbeat_with_news_is_recorded_at_once(news: dict[str, Any], workers
 class Live:
     """A liveness file that keeps what it is given."""
 
-    dropped, error = 0, None
-
     def __init__(self) -> None:
         self.records: list[Record] = []
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 from forked import Forked, ForkServer
 
 from supervisor_core.engine.open_sessions import _OPEN
-from supervisor_core.tf1.run_cache import RunCache, RunPlan
+from supervisor_core.tf1.run_cache import CallableCache, RunPlan
 from supervisor_core.tf1.session import SupervisedSession
 
 TELEMETRY = "supervisor/"
@@ -123,19 +123,19 @@ def sess(graph: Any) -> Iterator[SupervisedSession]:
 
 
 @pytest.fixture
-def run_cache_of() -> Callable[[SupervisedSession], RunCache]:
+def run_cache_of() -> Callable[[SupervisedSession], CallableCache]:
     """Returns a function that returns a session's plans."""
 
-    def get(session: SupervisedSession) -> RunCache:
+    def get(session: SupervisedSession) -> CallableCache:
         plans = session._run_cache
-        assert isinstance(plans, RunCache)
+        assert isinstance(plans, CallableCache)
         return plans
 
     return get
 
 
 @pytest.fixture
-def plan_of(run_cache_of: Callable[[SupervisedSession], RunCache]) -> Callable[..., RunPlan]:
+def plan_of(run_cache_of: Callable[[SupervisedSession], CallableCache]) -> Callable[..., RunPlan]:
     """Returns a function that runs twice, so that there is a plan, and returns it."""
 
     def get(session: SupervisedSession, fetches: Any, feed_dict: Any = None) -> RunPlan:

@@ -1,4 +1,4 @@
-"""RunCache: made for what is run again, bounded in number, given up whenever they might differ from ``Session.run``."""
+"""Plans are made for what is run again, are few, and are given up where they might differ from ``Session.run``."""
 
 from __future__ import annotations
 

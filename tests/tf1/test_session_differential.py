@@ -332,7 +332,7 @@ def n(request: pytest.FixtureRequest) -> SimpleNamespace:
 
 @pytest.fixture(params=["planned", "prepared"])
 def promotion(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RunCache keep to what Session.run calls; or move on to callables, wherever they may, after their first run."""
+    """Plans keep to what Session.run calls; or move on to callables, wherever they may, after their first run."""
     if request.param == "prepared":
         monkeypatch.setattr(run_cache, "MIN_RUNS", 1)
         monkeypatch.setattr(run_cache, "SAVED_SECS", math.inf)
