@@ -405,7 +405,6 @@ def _checksum(reader: Reader, entry: TensorEntry, order: str, done: Callable[[in
 
     Args:
         reader: the data file.
-        entry: the tensor.
         order: the byte order, as `struct` writes it.
         done: called with the number of bytes that were read.
 

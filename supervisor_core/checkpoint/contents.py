@@ -107,9 +107,7 @@ def vet(
 
     Args:
         files: the checkpoint's.
-        name: the file.
         classes: names of classes that may be in it besides PyTorch's own.
-        trust: see `check`.
         may_write: see `ownership.distrust`.
 
     Raises:

@@ -37,7 +37,6 @@ class GuardedFilesystem:
     """A file system that runs a check before each change; reads pass unchecked.
 
     Args:
-        inner: does the work.
         check: called immediately before each change takes effect.
     """
 

@@ -150,7 +150,6 @@ def deletable_files(
     """Return the names of one checkpoint's files that may be deleted, in the order of their deletion.
 
     Args:
-        filesystem: that of the directory.
         directory: where this run's checkpoints are.
         name: what the checkpoint is called, without directories.
         listing: the names in the directory.

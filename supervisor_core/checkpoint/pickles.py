@@ -146,7 +146,6 @@ def decode(data: bytes | bytearray, made: Callable[[Global | Call | Persistent],
     one hash, see `Keys`.
 
     Args:
-        data: the pickle.
         made: called with each `Global`, `Persistent` and `Call` as it comes; of a `Call` state and items come later.
 
     Raises:

@@ -172,8 +172,6 @@ def newest_usable(
     one exists.
 
     Args:
-        kind: lists them.
-        verify: checks one.
         start_over: where all are damaged, choose none instead of raising. An unreadable one raises in any case: it may
             be whole.
         latest_step: pass over later ones. Default: none is too late.
@@ -210,7 +208,6 @@ def set_damaged_aside(kind: CheckpointKind, damaged: Iterable[Skipped], clock: C
     Args:
         kind: moves them; its directory is the session's own.
         damaged: those that were passed over; one that may be whole stays.
-        clock: gives the wall time.
     """
     moved = 0
     try:

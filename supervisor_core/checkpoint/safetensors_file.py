@@ -120,7 +120,6 @@ def read(files: SealedFiles, name: str, wanted: Collection[str] | None, allocate
 
     Args:
         files: the checkpoint's.
-        name: the file.
         wanted: the names of the arrays that it has to have: these, and no others. None for any.
         allocate: makes them.
 
@@ -150,7 +149,6 @@ def check(files: SealedFiles, name: str, wanted: Collection[str] | None = None) 
 
     Args:
         files: the checkpoint's.
-        name: the file.
         wanted: see `read`; None for any.
 
     Raises:

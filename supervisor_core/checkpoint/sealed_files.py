@@ -28,7 +28,6 @@ class SealedFiles:
 
     Args:
         directory: the checkpoint's.
-        manifest: its manifest.
         on_progress: called with (bytes compared, bytes in all) while data is compared with it.
     """
 
@@ -111,7 +110,6 @@ class SealedFiles:
         """Return the whole content of a file, compared with its checksum.
 
         Args:
-            name: the file.
             most: the most bytes that it may have.
 
         Raises:
@@ -148,7 +146,6 @@ class OpenFile:
 
     Args:
         descriptor: the open file; closed with this.
-        path: its path, for messages.
         listed: what the manifest says of it.
         checked: takes its name when its content was compared.
         meter: counts the bytes that were.

@@ -32,7 +32,6 @@ def find_stores(
 
     Args:
         filesystem: that of ``top``.
-        top: where to begin.
         on_error: called for each directory that cannot be searched.
     """
     exports, sealed = set(), set()

@@ -60,8 +60,6 @@ def find_set_aside(
     note, is none.
 
     Args:
-        filesystem: that of the directory.
-        directory: where the checkpoints are.
         entries: the names in it.
         own: only those that a session may delete: of checkpoints with such names, and with a note as we write it.
     """
@@ -88,8 +86,6 @@ def move_aside(
     """Move a checkpoint's files into a directory of their own, durably.
 
     Args:
-        filesystem: that of the directory.
-        directory: where the checkpoint is.
         name: its name, without question marks.
         files: the names of its files, the index first.
         reason: goes into the note.
@@ -113,8 +109,6 @@ def finish_asides(filesystem: Filesystem, directory: str, entries: Iterable[str]
     """Finish interrupted moves of this run's own checkpoints.
 
     Args:
-        filesystem: that of the directory.
-        directory: where the checkpoints are.
         entries: the names in it.
         names: the naming of this run's checkpoints.
 

@@ -108,7 +108,6 @@ def check_part(data: bytes, where: str) -> None:
     """Do nothing where bytes are a tensor that can be read without harm.
 
     Args:
-        data: the bytes.
         where: their place, for the error.
 
     Raises:

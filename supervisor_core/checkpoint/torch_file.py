@@ -89,7 +89,6 @@ def check(read_at: ReadAt, size: int, allowed: Collection[str] = ()) -> Any:
     """Return what the pickle in a file of ``torch.save`` says (see `pickles.decode`), if it can be read without harm.
 
     Args:
-        read_at: reads it.
         size: its length in bytes.
         allowed: names of classes besides PyTorch's and Python's own that may be called, with any arguments.
 

@@ -37,9 +37,6 @@ class Reference(NamedTuple):
 class TreeFile:
     """A tree's structure, decoded.
 
-    Args:
-        data: the content of the file.
-
     Raises:
         ValueError: if it is no structure; says why.
     """
@@ -101,7 +98,6 @@ def parse_json(data: bytes | bytearray, *, most: int = MAX_VALUES, is_strict: bo
     """Return the value in a file's JSON.
 
     Args:
-        data: the content.
         most: the number of values that it may have.
         is_strict: whether to refuse NaN and infinities, which other programs write.
 

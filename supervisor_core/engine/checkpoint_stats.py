@@ -81,7 +81,6 @@ class CheckpointStats:
 
         Args:
             costs: the run's costs, for the recommended interval; None if unknown.
-            interval_secs: the configured interval.
         """
         recommended = None if costs is None else recommended_interval(costs)
         present = None if costs is None or recommended is None else present_interval(costs, interval_secs)

@@ -24,11 +24,9 @@ class ChiefStatus:
     """Reads the chief's liveness file of one logdir, for one worker.
 
     Args:
-        logdir: the run's directory.
         finished_wait_secs: how long a finished run has to start again, in seconds from the first read.
         always_waits: whether a run that was seen running has that time too.
         read: reads that file.
-        clock: replaced in tests.
     """
 
     def __init__(

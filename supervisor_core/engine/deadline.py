@@ -71,7 +71,6 @@ class StopDeadline:
 
     Args:
         stop_timeout_secs: how long the end may take after a signal; see `supervisor_core.engine.timeouts`.
-        clock: replaced in tests.
     """
 
     def __init__(self, stop_timeout_secs: float, clock: Clock) -> None:

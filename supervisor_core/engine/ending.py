@@ -163,9 +163,7 @@ class Ending:
     another way to save, has a subclass.
 
     Args:
-        state: the session.
         options: what is to be saved.
-        clock: replaced in tests.
     """
 
     stop_log: Any = STOP_LOG
@@ -558,10 +556,7 @@ class StopSignals:
     """The signals of one session after the other.
 
     Args:
-        ending: ends the session.
-        state: the session.
         options: which signals are handled.
-        clock: replaced in tests.
     """
 
     def __init__(self, ending: Ending, state: SessionState, options: Options, clock: Clock) -> None:
@@ -862,7 +857,6 @@ def _close(writer: Any, last: Any, step: int | None, deadline: Deadline) -> None
     Args:
         writer: the summary writer; only our own knows a time limit.
         last: the session log.
-        step: its step.
         deadline: until when to wait for the disk.
     """
     try:

@@ -71,7 +71,6 @@ def new_record(
     """Return the record of a session that begins in this process, without what is known only once it is ready.
 
     Args:
-        session: its id.
         facade: the public class or function that the program called.
         options: for the run's name, the labels, the interval of the heartbeats.
         logdir: the run's directory; None if nothing is written.
@@ -145,7 +144,6 @@ class MetricsEndpoint:
     """How this process's metrics leave it: a server if an address is configured, pushes if a receiver is.
 
     Args:
-        options: for the address.
         source: returns the present status of every run of the process.
         ready: whether training is in progress, for ``/-/ready``.
         session: the session's id: what it pushes has an instance of its own, or a dead session's last values would be
@@ -266,7 +264,6 @@ def deaths(
     Args:
         pages: those of killed chiefs.
         chief: what the session before says in its liveness file; None if there was none.
-        clock: the clock.
     """
     seen = set() if chief is None or chief.ended is None else {chief.session}
     for page in pages:

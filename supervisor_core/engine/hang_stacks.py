@@ -176,8 +176,6 @@ class HangStacks:
     nothing.
 
     Args:
-        session_id: the session's id.
-        clock: replaced in tests.
         dump_blocked: see `Options.dump_blocked_stacks`.
     """
 

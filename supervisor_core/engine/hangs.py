@@ -177,7 +177,6 @@ def main_thread_runnable_secs(clock: Clock, root: str = "/proc") -> float | None
     runs for a small part of the time only. None of an injected clock, and where the system does not say.
 
     Args:
-        clock: the clock.
         root: where the system's files are; another one in tests.
     """
     if clock is not SYSTEM_CLOCK:
@@ -216,9 +215,7 @@ class HangReport:
     """Reports one session's stalls; not thread-safe but for `status`.
 
     Args:
-        session_id: the session's id.
         recorder: takes the records.
-        clock: replaced in tests.
         stacks: returns the stacks of all threads.
         on_stacks: called with a title and the stacks of each look, or with the line that was found after Python could
             not run; must not block.
@@ -256,7 +253,6 @@ class HangReport:
         """Report that a stall has begun.
 
         Args:
-            stall: the stall.
             blocked: stacks of threads from the time in which Python could not run: they show the hang, not what came
                 after it.
             verdict: which process keeps the others waiting; None of a training in one, and where unknown.
@@ -392,7 +388,6 @@ class PlaceWatch:
     """The place of one session. Not thread-safe.
 
     Args:
-        clock: replaced in tests.
         stack: returns the main thread's stack.
         runnable_secs: returns for how long the main thread has run, or was ready to run; None where unknown.
     """
@@ -500,7 +495,6 @@ class Watchdog:
             now: monotonic seconds.
             age_secs: seconds since the last progress.
             act_after_secs: see `HangTimeouts.act_after`.
-            text: what stalls, and where.
         """
         if self._has_acted or act_after_secs is None:
             return False

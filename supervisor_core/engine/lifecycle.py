@@ -44,12 +44,10 @@ class SessionLifecycle(Generic[EndingT]):
 
     Args:
         new_ending: makes what ends them, from the session's state, the options and the clock.
-        coord: the coordinator.
         options: how the run behaves.
         logdir: the run's directory; None where nothing is written.
         writer: the run's summary writer, or None.
         is_chief: whether this process writes.
-        clock: replaced in tests.
         snapshots: the values of `Options.snapshot` that the facade has.
         recording: what each session's `SessionRecorder` is given besides: facade, task, interval of the checkpoints.
     """

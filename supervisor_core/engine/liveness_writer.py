@@ -67,7 +67,6 @@ class LivenessWriter:
         history: a chief's, of its run.
         page: path of its progress page.
         check: a chief's: called before each write; raises as `supervisor_core.storage.filesystem.Check` says.
-        clock: replaced in tests.
         filesystem: default: the logdir's.
         machine, pid: where this process runs, and its id; replaced in tests.
         final_wait_secs: how long the end waits for the stop record to be written.
@@ -328,7 +327,6 @@ class LivenessFile:
         task: the process's name in the cluster.
         session: the process's session.
         filesystem: default: the logdir's.
-        check: see `LivenessWriter`.
     """
 
     def __init__(

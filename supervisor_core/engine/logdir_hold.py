@@ -109,7 +109,6 @@ class LogdirHold:
         """Take the logdir for a session.
 
         Args:
-            session: its id.
             after_attempt: the newest attempt known from other files, in case the liveness file is older or missing.
             page: path of the session's progress page.
             beat_secs: seconds between heartbeats.

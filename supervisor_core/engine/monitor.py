@@ -64,7 +64,6 @@ class SessionMonitor:
         options: intervals, and what is done about a hang.
         recorder: takes heartbeats and stalls.
         threads: returns the status of every service thread.
-        clock: replaced in tests.
     """
 
     def __init__(

@@ -70,10 +70,8 @@ class Notices:
     severity raises.
 
     Args:
-        session: the session's id.
         write: writes a record, and the step it is of; must not raise.
         progress: returns the session's progress, for the step.
-        clock: replaced in tests.
         spawn: runs the writing loop. Default: in a daemon thread.
     """
 

@@ -71,8 +71,6 @@ def add(ending: OpenSession, stop: AtExit, *, ends_with_call: bool = False) -> N
     """Remember a session that begins.
 
     Args:
-        ending: its ending.
-        stop: stops it.
         ends_with_call: whether it has no life beyond the call that it begins in, as that of a framework's ``fit``.
     """
     _OPEN[ending] = _Open(stop, frozenset(_running()) if ends_with_call else frozenset())

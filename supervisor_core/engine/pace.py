@@ -44,7 +44,6 @@ class PaceWatch:
 
     Args:
         steps: returns the number of steps of the session, None while it does not train. Must not block.
-        clock: replaced in tests.
         stack: returns the main thread's stack.
 
     Example:

@@ -51,8 +51,6 @@ def labels_of_session(
     are found, 16 at most. An empty value leaves a label out. What cannot be used of the environment is logged.
 
     Args:
-        options: for the labels.
-        environ: the environment.
         root: where the file systems are.
     """
     of_environment, problems = parsed(environ.get(VARIABLE, ""))
@@ -95,7 +93,6 @@ def placement(
     devices of this machine stand for those of the others.
 
     Args:
-        environ: the environment.
         root: where the file systems are.
         modules: what has been imported.
     """

@@ -174,7 +174,6 @@ class GlobalStep:
         """Take a reading.
 
         Args:
-            value: its value.
             earliest: steps counted just before it was read.
             latest: steps counted now.
             now: monotonic seconds.
@@ -382,7 +381,6 @@ class Progress:
     Everything is also kept in a `ProgressPage`, which other processes can read once it is published (`publish`).
 
     Args:
-        clock: replaced in tests.
         hang_timeouts: pauses are reported to them. Default: those of the default options.
         own_end_secs: for how long nothing outside has to end a session that hangs; see `watchdog.longest_end`.
     """
@@ -599,7 +597,6 @@ class Progress:
         """Take a reading of the global step variable.
 
         Args:
-            step: its value.
             since: `steps` just before it was read. Default: no step has ended since then.
         """
         with self._counted():

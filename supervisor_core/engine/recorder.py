@@ -93,7 +93,6 @@ class TelemetryRecorder:
         """Append a record; return whether that went well, as far as it was waited for.
 
         Args:
-            record: the record.
             step: the event's step, as TensorBoard shows it.
             durable: return only when it is durable; for the records that recovery and alerts depend on.
             deadline: limits that wait, which is `SYNC_SECS` at most.

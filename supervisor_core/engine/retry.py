@@ -74,7 +74,6 @@ class SaveTrials:
 
     Args:
         save: tries to save a checkpoint; called in a thread of its own.
-        clock: replaced in tests.
     """
 
     def __init__(self, save: Callable[[], object], clock: Clock) -> None:

@@ -36,7 +36,6 @@ class Checkpoints:
 
     Args:
         options: for the waits between two attempts.
-        clock: replaced in tests.
     """
 
     serving = True
@@ -64,9 +63,6 @@ class Checkpoints:
 
     def save_now(self, trigger: Trigger = "signal") -> object:
         """Save a checkpoint as soon as that is possible, while training goes on; called in a thread that may wait.
-
-        Args:
-            trigger: why.
 
         Raises:
             Exception: what kept it from being saved.
@@ -104,7 +100,6 @@ class Checkpoints:
         saved without waiting for the loop's end is.
 
         Args:
-            trigger: why.
             has_failed: whether the session has turned out to be broken meanwhile, so that nothing is to be saved.
             deadline: returns until when it has to be saved; a signal may bring it forward.
             retry_until: until when to try again after a disk or network error.
@@ -153,7 +148,6 @@ class Checkpoints:
         Args:
             recorder: the session's that saved.
             writer: its writer, or None.
-            record: the save.
             deadline: until when to wait for the disk.
         """
         recorder.saved(record, deadline)
@@ -165,7 +159,6 @@ def loss_text(newest: Newest, step: int | None) -> str:
     """Return which checkpoint is the newest, and what is lost if the process ends now: one sentence or two.
 
     Args:
-        newest: the newest checkpoint.
         step: the last step; None where it is not known.
     """
     if newest is None:

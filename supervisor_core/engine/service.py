@@ -86,7 +86,6 @@ class LooperThread(threading.Thread):
             target: what to call. Default: nothing; a subclass overrides `run_loop`.
             args: positional arguments of the target.
             kwargs: named arguments of the target.
-            clock: replaced in tests.
 
         Raises:
             ValueError: ``coord`` is no coordinator, or there are arguments without a target.
@@ -171,7 +170,6 @@ class ServiceThread(LooperThread):
         """Register with the coordinator; ``start()`` starts it.
 
         Args:
-            coord: the coordinator.
             timer_interval_secs: seconds from the start of one tick to the start of the next; None ticks back to back.
             target: what a tick calls. Default: nothing; a subclass overrides `run_loop`.
             args: positional arguments of the target.
@@ -179,7 +177,6 @@ class ServiceThread(LooperThread):
             name: the thread's name, in logs, telemetry and metrics; unique within a run.
             policy: how errors are handled. Default: all stop the run.
             on_failure: called after every failure, in the service's thread.
-            clock: replaced in tests.
 
         Raises:
             ValueError: as in `LooperThread`, and if ``coord`` is no `Coordinator` of this package.

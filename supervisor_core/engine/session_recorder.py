@@ -85,8 +85,6 @@ class ResumeCheck:
     """The check of one session. Made before the session writes events: what is in the logdir then came before it.
 
     Args:
-        logdir: the run's directory.
-        session: the session's id.
         progress: the session's.
         on_result: called in the check's thread with what was found; what it is called with last counts.
     """
@@ -221,7 +219,6 @@ class SessionRecorder(SessionMonitor):
     Args:
         logdir: the run's directory; None if nothing is written.
         facade: the public class or function that the program called.
-        options: see `Options`.
         writer: the run's summary writer; None writes nothing. Not used for a worker with a logdir.
         services: the session's service threads.
         checkpoint_interval_secs: configured seconds between checkpoints; None if none are saved.
@@ -234,7 +231,6 @@ class SessionRecorder(SessionMonitor):
             path and step of the newest one, as far as they are known.
         save_soon: tries to save a checkpoint as soon as that is possible; called in a thread of its own.
         after_attempt: the newest session's number in a checkpoint; this session's is higher.
-        clock: replaced in tests.
     """
 
     def __init__(

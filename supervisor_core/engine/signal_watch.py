@@ -98,7 +98,6 @@ class SignalWatch:
             ends: whether to watch the signals that end a process; if False, only the others.
             work_done: returns a number that increases while the program works; called in signal handlers, so it must
                 not use locks. Default: not known.
-            clock: replaced in tests.
         """
         self._on_signal = on_signal
         self._on_again = on_again or self._end_again

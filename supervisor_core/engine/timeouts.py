@@ -142,8 +142,6 @@ class HangTimeouts:
         """Learn from a pause that has ended, by progress or by a change of phase; not from one that a save explains.
 
         Args:
-            phase: the phase of the pause.
-            secs: its duration.
             steps: steps done by the session before its end.
         """
         if phase == "training":

@@ -57,12 +57,10 @@ class WorkerRegistry:
     back or its file is deleted.
 
     Args:
-        logdir: the run's directory.
         lost_after_secs: a process without a beat for longer is lost, but not before it has missed three beats.
         interval_secs: seconds between two reads.
         on_change: called in the registry's thread when a process was added or removed, or its state has changed.
         on_notice: called in the registry's thread with what another process has said, when that is new.
-        clock: replaced in tests.
         filesystem: default: the logdir's.
         machine: the chief's machine. Default: this one.
         runs: returns whether a process of that machine may be running.

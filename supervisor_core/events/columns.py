@@ -111,7 +111,6 @@ def read_columns(directory: str, tag: str | None = None, seen: set[str] | None =
     """Return the points of the events files in a directory.
 
     Args:
-        directory: of the files.
         tag: the only one that is wanted; None: all are.
         seen: gets the name of every tag.
     """

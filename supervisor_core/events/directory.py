@@ -208,7 +208,6 @@ class DirectoryTree:
         """List a directory; None where it does not exist, or is not walked under this name.
 
         Args:
-            step: the directory.
             names: how many names each directory has through the links of each owner so far.
         """
         if step.links:

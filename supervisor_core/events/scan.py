@@ -65,8 +65,6 @@ class RecordScan:
         """Read all complete records; return whether the end was reached.
 
         Args:
-            window: the file.
-            builder: receives them.
             stop: no record that begins here or later is read, nor any after `TELEMETRY_PIECE_BYTES` of telemetry.
 
         Raises:
@@ -275,7 +273,6 @@ class Window:
     """Fetches a file piece by piece: growing pieces while it is read in order, small ones after a jump.
 
     Args:
-        file: the open file.
         size: its length; bytes that are appended later belong to the next read.
         piece_bytes: the size of the first piece.
         most_bytes: limit of the bytes fetched.

@@ -195,7 +195,6 @@ class VectorDecoder:
     """Checks and decodes the records of a block that have the same layout.
 
     Args:
-        block: the bytes.
         starts: the offsets of consecutive records in it.
         lengths: the lengths of their payloads.
     """

@@ -246,7 +246,6 @@ class WriterThread:
 
     Args:
         queue: the source of events and requests.
-        file: the events file.
         linger_secs: time for which events are gathered before they are appended.
         losses: notes the newest values of the losses that are encoded.
     """

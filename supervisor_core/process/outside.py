@@ -58,7 +58,6 @@ def outside_stacks(pid: int, *, timeout_secs: float = 10.0) -> OutsideStacks:
     (the mount with py-spy, py-spy itself) is in a thread of its own, which is left behind then.
 
     Args:
-        pid: the process.
         timeout_secs: how long py-spy may take; `END_SECS` more if it has to be killed.
     """
     found: list[OutsideStacks] = []

@@ -63,8 +63,6 @@ class ProgressPage:
         """Create the page ``<session id>.page`` in a directory, readable by its user alone.
 
         Args:
-            directory: where; see `private_directory`.
-            session_id: the session's id.
             pid: its process. Default: this one.
             attempt: the number of the session in its run; 0 where unknown.
             started_at: when the session started, wall time. Default: now.

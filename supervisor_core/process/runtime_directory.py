@@ -137,7 +137,6 @@ def check_own(path: str, otherwise: str, *, is_secret: bool = False) -> None:
     """Check that a directory is this user's, and that no other user can write to it.
 
     Args:
-        path: the directory.
         otherwise: what to do instead of repairing it, for the error.
         is_secret: whether others may not read it, either.
 

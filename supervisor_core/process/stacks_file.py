@@ -79,7 +79,6 @@ class StacksFile:
 
     Args:
         path: where; what is there is replaced.
-        session: the session's id.
 
     Raises:
         OSError: if it cannot be created.

@@ -53,7 +53,6 @@ class Child:
 
     Args:
         command: the program and its arguments.
-        environment: its environment.
         spared: returns the processes below this one that belong to no launch.
 
     Raises:

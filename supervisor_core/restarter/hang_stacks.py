@@ -41,7 +41,6 @@ def hang_stacks(
     is made for it. Otherwise it has what the session wrote.
 
     Args:
-        hang: the hang.
         read: returns the stacks of a process; replaced in tests, as what follows.
         processes: returns those that may hang, the most likely first. Default: `suspects`.
     """
@@ -161,7 +160,6 @@ def runnable_secs(pid: int, root: str = "/proc") -> float | None:
     """Return for how long a process's main thread has run, or waited for a processor; None where unknown.
 
     Args:
-        pid: the process.
         root: where the system's files are; another one in tests.
     """
     with suppress(OSError, ValueError):

@@ -64,7 +64,6 @@ class LaunchJournal:
         """Record that one runs.
 
         Args:
-            launch: the launch.
             progress_timeout_secs: how long its events files may stay as they are; None of one with a progress page.
             stall: a look at its hang, or its end; its session is empty where the program has none.
         """

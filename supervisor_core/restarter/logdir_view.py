@@ -53,7 +53,6 @@ class LogdirThread:
 
     Args:
         name: of the thread.
-        clock: replaced in tests.
     """
 
     def __init__(self, name: str = "restarter-logdir", clock: Clock = SYSTEM_CLOCK) -> None:
@@ -132,11 +131,7 @@ class RunPosition:
 
 
 class LogdirView:
-    """One logdir. Each method may take as long as its storage does.
-
-    Args:
-        logdir: its path.
-    """
+    """One logdir. Each method may take as long as its storage does."""
 
     def __init__(self, logdir: str) -> None:
         local = local_path(logdir)

@@ -210,7 +210,6 @@ def next_step(decision: Decision, cause: Cause | None, state_path: str) -> str:
     Args:
         decision: the end.
         cause: of the last launch.
-        state_path: where the counts are.
     """
     own = decision.status not in (NO_PROGRESS_STATUS, SPENT_STATUS)
     if decision.action != "end" or own or decision.signal is not None:

@@ -535,7 +535,6 @@ class BackgroundJob:
         """Return a new verdict, asked for once a second; None where there is none.
 
         Args:
-            left: the processes.
             sessions: those that the launch had so far, by their pages.
         """
         if not sessions and self._asked_at < len(left.statuses):  # a short one may have had no page that was seen

@@ -92,7 +92,6 @@ class WatchChild:
     Args:
         order: what it is to do, see `supervisor_core.restarter.watching.WatchOrder`.
         logdir: shown in lists of processes.
-        environment: its environment.
     """
 
     def __init__(self, order: str, logdir: str, environment: Mapping[str, str]) -> None:

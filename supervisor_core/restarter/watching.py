@@ -45,11 +45,7 @@ _LOG = logging.getLogger("supervisor_core")
 
 
 class Lifeline:
-    """What the restarter says, read by a thread.
-
-    Args:
-        said: the input.
-    """
+    """What the restarter says, read by a thread."""
 
     def __init__(self, said: BinaryIO) -> None:
         self._said = said

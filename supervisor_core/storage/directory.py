@@ -34,7 +34,6 @@ def moved_text(directory: str, path: str) -> str:
     """Return what happened to a directory that is not there any more, and what to do.
 
     Args:
-        directory: its path.
         path: the path that a file in it has by now.
     """
     return f"{directory} {RENAMED} {os.path.dirname(path)}: move it back, nothing is written until then"

@@ -73,7 +73,6 @@ def open_below(directory: str, name: str) -> int:
     """Open a file below a local directory for reading, and return its descriptor; like `open_regular`, without links.
 
     Args:
-        directory: the directory.
         name: the file's path in it, with slashes.
 
     Raises:

@@ -48,9 +48,7 @@ class CheckpointManager(Checkpoints):
     """Takes the checkpoints of one supervisor, session after session. Thread-safe.
 
     Args:
-        checkpoint_writer: writes them.
         interval_secs: seconds between two checkpoints; None where they are not taken on the clock.
-        clock: replaced in tests.
     """
 
     serving = False
@@ -74,8 +72,6 @@ class CheckpointManager(Checkpoints):
         """Begin a session: checkpoints are taken of ``sess`` from now on.
 
         Args:
-            sess: the session.
-            run: its run.
             writer: the run's summary writer, or None.
             restore_info: where its model came from. Damaged checkpoints that were passed over are set aside before the
                 first save.
@@ -137,7 +133,6 @@ class CheckpointManager(Checkpoints):
         """Save a checkpoint now, unless nothing has changed since the last one; return its path.
 
         Args:
-            trigger: why.
             taken: called when the snapshot is taken, and training may go on. Never where it should wait for the end.
             deadline: until when to wait for a save that is under way; half of that time, at most, for the steps.
 

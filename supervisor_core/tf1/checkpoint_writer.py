@@ -144,7 +144,6 @@ class CheckpointWriter:
         location: what it shares with others of the same ``save_path``. Default: nothing.
         watched: returns a loss that must be finite too, besides ``options.watched_loss``; None as long as there is
             none.
-        clock: replaced in tests.
 
     Raises:
         OptionsError: if ``options.watched_loss`` cannot be read.
@@ -203,7 +202,6 @@ class CheckpointWriter:
         Args:
             publisher: the session that saves, whose check comes before each write; None for none.
             holds: whether a directory is the session's own; see `CheckpointRetention`.
-            restored: the checkpoint that was read.
             skipped: the damaged checkpoints that were passed over.
             losses: returns the tags of the losses whose newest values are not finite.
         """
@@ -341,7 +339,6 @@ class CheckpointWriter:
         Args:
             session: the plain session.
             result: is filled in.
-            is_new: see `save`.
             between_steps: whether training waits meanwhile, so that all values are of one step.
         """
         if self._loss is not None:

@@ -20,7 +20,6 @@ class GraphRecord:
     """Writes the graph: ``graph.pbtxt`` for people, graph and meta graph for TensorBoard.
 
     Args:
-        graph: the graph.
         graph_def: the same as it is trained, with its shapes. Default: as it is now.
         meta_graph_def: that with its collections and saver.
     """
@@ -36,7 +35,6 @@ class GraphRecord:
         """Return the record of a graph as it is now.
 
         Args:
-            graph: the graph.
             saver: whose ``SaverDef`` goes into it; None for none.
         """
         graph_def = graph.as_graph_def(add_shapes=True)

@@ -13,7 +13,6 @@ def needs(op: Any, fed: Collection[int] = frozenset()) -> list[Any]:
     """Return the operations that one waits for.
 
     Args:
-        op: the operation.
         fed: the ids of tensors that are fed: what would compute them is not run.
     """
     return [*(tensor.op for tensor in op.inputs if id(tensor) not in fed), *op.control_inputs]

@@ -101,7 +101,6 @@ class Lifecycle(SessionLifecycle[GraphEnding], SessionContext):
         """Return a session that does what this one does, supervised; this one itself if it is none of TensorFlow's.
 
         Args:
-            sess: the session.
             global_step: what counts its steps, or None.
         """
         if isinstance(sess, SupervisedSession) or type(sess) is not tf.compat.v1.Session:
@@ -153,7 +152,6 @@ class Lifecycle(SessionLifecycle[GraphEnding], SessionContext):
         """Record that another TensorFlow session has taken the place of the one that was lost.
 
         Args:
-            sess: the new one.
             restore_info: where its model came from.
             error: what was raised when the old one was lost.
             losses: how often that happened until now.

@@ -106,7 +106,6 @@ def is_safe(graph: Any, feeds: Sequence[Any], fetches: Sequence[Any], targets: S
     """Return whether a callable gives what ``Session.run`` gives, at no more than a little memory.
 
     Args:
-        graph: the graph of all these.
         feeds: tensors fed.
         fetches: tensors fetched.
         targets: operations run.

@@ -34,7 +34,6 @@ class PrivateSymbol:
     Args:
         owner: a module's full name; or that of the class whose instances (or which itself) has it, as
             ``"module:Class"``. TensorFlow is imported when something is missing, or loaded, and not before.
-        name: the name there.
         without: what happens where it is missing.
         since: the first version of TensorFlow that has it; that it is missing before is nothing to warn of.
     """

@@ -80,7 +80,6 @@ class RestoreInfo:
 
         Args:
             maker: a `SessionManager`, a session creator, or whatever made the session.
-            sess: the session.
             global_step: what counts its steps, or None.
         """
         found = getattr(maker, "restore_info", None)
@@ -127,9 +126,7 @@ def restore_newest(
     """Restore the newest checkpoint of a directory that can be read.
 
     Args:
-        sess: the session.
         saver: restores; is then handed the checkpoints that it may delete as it saves.
-        directory: where the checkpoints are.
         basename: what checkpoint files are called, for those that the state file does not name.
         context: hears of the restore before the first byte is read; says whether to restore nothing where all are
             damaged, rather than raise, and whether it saves there: then it finishes what a killed save has begun.

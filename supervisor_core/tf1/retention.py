@@ -52,7 +52,6 @@ class CheckpointRetention:
         restored: the checkpoint that the session was restored from, whose checksums matched.
         skipped: the damaged checkpoints that were passed over on the way: they count no more.
         hurry: set while another save waits: older checkpoints are not read back then.
-        clock: replaced in tests.
     """
 
     def __init__(

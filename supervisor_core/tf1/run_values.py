@@ -103,7 +103,6 @@ class Feed:
     It declines whatever ``Session.run`` would refuse, so that the refusal is TensorFlow's own.
 
     Args:
-        tensor: the tensor fed.
         native: how TensorFlow converts.
     """
 

@@ -144,7 +144,6 @@ def check_is_local(sources: Iterable[SaverSource], devices: Callable[[], Iterabl
     or task too, as there is wherever a model is trained with parameter servers.
 
     Args:
-        sources: where the values come from.
         devices: returns those of the graph's operations, or those that a session knows; asked only where it matters.
     """
     homes = {task for source in sources if (task := _task(source.tensor.op.device))}

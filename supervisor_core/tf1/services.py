@@ -47,7 +47,6 @@ class StandardServices:
 
     Args:
         supervisor: says what is summarized, counted and how often, and which writer to use.
-        sess: the session.
         lifecycle: where the services are known; its options say what happens to their errors.
     """
 
@@ -167,9 +166,7 @@ def new_readers(
     global step.
 
     Args:
-        coord: the coordinator.
         lifecycle: the session's; records what is read.
-        sess: the session.
         global_step: what counts its steps, or None.
         newest_loss: returns other losses, of hooks; None as long as there is none. Default: there are no others.
     """
@@ -217,7 +214,6 @@ def service_policy(options: Options, sess: Any, name: str) -> Policy:
 
     Args:
         options: how the run behaves.
-        sess: what the service works in.
         name: which service it is; `Options.max_save_failures` is for the one that saves.
     """
     return Policy(

@@ -40,7 +40,6 @@ class SupervisedSession(tf.compat.v1.Session):
         observer: called for every run that went well. Default: none.
         global_step: the variable (or a tensor that reads it) whose update makes a run a step. Default: every run
             counts as one.
-        clock: replaced in tests.
         plain: a ``tf.compat.v1.Session`` to run in, and to close when closed. Of one that is supervised it is the plain
             one inside. Default: a new one.
 

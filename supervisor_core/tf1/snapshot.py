@@ -340,7 +340,6 @@ class WatchedLoss:
     variable, or follow from variables.
 
     Args:
-        graph: the graph.
         watched: a tensor or variable of it, or its name.
 
     Raises:

@@ -184,7 +184,6 @@ class _StandIn:
     """Stands in for the loader inside of a prepared one, until an iteration begins.
 
     Args:
-        loader: the loader inside.
         begin: begins the iteration.
     """
 

@@ -187,11 +187,8 @@ def _run_of_rank(
     """Return the session's run in one of several processes.
 
     Args:
-        logdir: the run's directory.
-        ranks: the processes.
         training: the arguments of `TrainingState`.
         own: the names of the objects that each rank has of its own.
-        optimizers: the optimizers that were given.
         named: more arguments of `DistributedRun`.
     """
     for item in optimizers:
@@ -217,7 +214,6 @@ def _named(name: str, given: Any, what: str | None = None) -> dict[str, Any]:
 
     Args:
         name: the argument's.
-        given: its value.
         what: what it has to be, where a dict of values is none.
     """
     found = {} if given is None else flattened({name: given})

@@ -76,7 +76,6 @@ class LoaderPosition(Part):
     """The position of a training in its loader's data, over all epochs.
 
     Args:
-        loader: the loader.
         sources: returns the random sources of this process.
         replay: load the consumed batches again on a resume, whatever the loader.
         ranks: how many processes share the data.

@@ -184,8 +184,6 @@ class DistributedRun(Run):
 
     Args:
         logdir: the run's directory, shared by all ranks.
-        state: this rank's.
-        options: see `Options`.
         structure: a digest of the model's names and shapes, which are the same on every rank.
         saver: what saves, on all ranks.
         others: see `Run`.

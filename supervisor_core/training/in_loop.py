@@ -88,7 +88,6 @@ class OpenPhase:
         """Be in a phase from now on, and in no other.
 
         Args:
-            run: the session.
             name: see `supervisor_core.Run.phase`.
         """
         if name == self.name:

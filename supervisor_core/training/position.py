@@ -40,9 +40,6 @@ class FitNumber:
 
     A program may call ``fit`` more than once. A checkpoint is of one of them: those before it are over, and those after
     it have not begun. One that an exception has ended is under way: the next one goes on with it.
-
-    Args:
-        number: see above.
     """
 
     def __init__(self, number: int = 0) -> None:
@@ -60,11 +57,7 @@ class FitNumber:
 
     @classmethod
     def next(cls, logdir: str) -> FitNumber:
-        """Return the number of the ``fit`` that begins.
-
-        Args:
-            logdir: the run's directory.
-        """
+        """Return the number of the ``fit`` that begins."""
         directory = os.path.realpath(logdir)
         before = _FITS.get(directory)
         _FITS[directory] = present = cls(0 if before is None else before._call + before.has_returned)

@@ -74,12 +74,10 @@ class Saver(Checkpoints):
 
     Args:
         store: where they go.
-        state: what they hold.
         policy: when, and how many are kept.
         session: the session; its coordinator is asked to stop after too many failures in a row.
         options: retries and verification.
         due: is kept up to date; looked at after each step.
-        clock: replaced in tests.
     """
 
     name = "checkpoint"
@@ -341,7 +339,6 @@ class Saver(Checkpoints):
         """Have the saving thread write a job, after the one under way: a signal's thread may have put one there.
 
         Args:
-            job: the save.
             deadline: until when to wait for the one under way.
             is_held: whether it is a copy of an earlier moment. It is not written where the training has gone on
                 meanwhile, and has saved that step or a later one, or has ended: False is returned.

@@ -151,7 +151,6 @@ class TrainingState:
         """Copy the state of this moment to host memory.
 
         Args:
-            step: the step that has ended.
             in_place: refer to the arrays of the objects instead: the training waits until they are written.
 
         Raises:
@@ -182,7 +181,6 @@ class TrainingState:
         """Return the states of objects, by their names, and the random states, copied to host memory.
 
         Args:
-            names: the objects.
             in_place: see `capture`; the position in the data is copied all the same.
 
         Raises:
@@ -205,7 +203,6 @@ class TrainingState:
 
         Args:
             manifest: the checkpoint's.
-            tree: its state.
             versions: the packages' versions of this process.
 
         Raises:
@@ -235,7 +232,6 @@ class TrainingState:
 
         Args:
             tree: what was captured, as it was read.
-            counters: its counters.
             position: the digest of its data position; None where it has none.
 
         Returns:

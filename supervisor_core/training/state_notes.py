@@ -33,7 +33,6 @@ class StateNotes:
     """The digests of one session. Called by the training's thread, between two steps.
 
     Args:
-        state: what is trained.
         due: is kept up to date; looked at after each step.
         clock: measures what it costs.
     """

@@ -126,7 +126,6 @@ def refuse_again(logdir: str, what: str, until: int, done: int, instead: str) ->
     """Do nothing, but where a loop has nothing left to do, and one of this process came to that end before.
 
     Args:
-        logdir: the run's directory.
         what: what is counted, as "steps".
         until: how many there are, over all sessions.
         done: how many are done.

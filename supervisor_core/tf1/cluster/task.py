@@ -193,7 +193,6 @@ class ParameterServer:
         task: the task's name, ``ps:0``.
         options: for intervals and signals.
         wait: waits up to the seconds given; returns whether to end now. Default: ends at a signal.
-        clock: replaced in tests.
     """
 
     def __init__(

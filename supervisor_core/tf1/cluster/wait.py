@@ -65,9 +65,6 @@ class DeadlineWait:
     def pause(self, what: str) -> None:
         """Wait until the next poll.
 
-        Args:
-            what: what is waited for.
-
         Raises:
             tf.errors.DeadlineExceededError: after the deadline.
             tf.errors.CancelledError: if a stop was requested.

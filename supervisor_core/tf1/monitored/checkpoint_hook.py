@@ -313,8 +313,6 @@ class SnapshotService(ServiceThread):
         """Save the present state unless it is saved already; return whether it is known to be durable.
 
         Args:
-            session: the session.
-            step: its global step.
             is_last: whether the session ends after this save.
             until_written: wait until the checkpoint is durable; otherwise only until the snapshot is taken.
 

@@ -151,7 +151,6 @@ class StepTimer(tf.compat.v1.train.SecondOrStepTimer):
     Args:
         every_secs: interval in seconds.
         every_steps: interval in steps.
-        clock: replaced in tests.
 
     Raises:
         ValueError: unless exactly one of the two is given.

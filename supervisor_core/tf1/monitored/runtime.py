@@ -59,11 +59,9 @@ class MonitoredRuntime:
     Args:
         facade: the public class or function that the program called.
         hooks: the session's hooks.
-        options: see `Options`.
         stop_grace_secs: seconds that threads have to stop.
         is_worker: whether the session waits for a chief.
         logdir: the run's directory, if no hook names one.
-        clock: replaced in tests.
     """
 
     def __init__(
@@ -151,7 +149,6 @@ class MonitoredRuntime:
         """Return a supervised session around a new one; begin its records and start its readers.
 
         Args:
-            sess: the new session.
             maker: its creator, which may know where the model came from.
         """
         graph = sess.graph
@@ -276,11 +273,7 @@ class MonitoredRuntime:
             self.lifecycle.ending.stop(self._stop_grace_secs, save=save, join=join, close=self._close_writers)
 
     def end(self, error: BaseException) -> None:
-        """Record that the session ended before it was ready.
-
-        Args:
-            error: why.
-        """
+        """Record that the session ended before it was ready."""
         with self._open:
             try:
                 self.lifecycle.ending.record(error)

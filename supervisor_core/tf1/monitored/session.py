@@ -40,7 +40,6 @@ class Monitored(RunMethods):
         hooks: called in this order.
         stop_grace_period_secs: seconds that threads have to stop.
         recovers: whether a session that is lost is recreated.
-        options: see `Options`.
         logdir: the run's directory, if no hook names one.
     """
 

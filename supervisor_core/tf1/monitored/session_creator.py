@@ -158,7 +158,6 @@ def directory_in(context: Any, directory: str | None, is_allowed: bool) -> str |
     """Return the directory that this worker writes to.
 
     Args:
-        context: the worker context.
         directory: the directory that the program requested.
         is_allowed: whether the strategy lets this worker write there.
 
