@@ -1,7 +1,8 @@
 """`sentences`: what happened to several runs in a stretch of time, as the one who takes over wants to read it.
 
-Runs to which the same happened at the same time are one sentence, by a plain rule: those of at least `BURST_RUNS` runs,
-or of `BURST_SHARE` of the live ones, within `WINDOW_SECS`; of one host at least `LEAST_RUNS`, and all of its runs. No
+Runs to which the same happened at the same time are one sentence, by a plain rule: those of `BURST_SHARE` of the live
+runs within `WINDOW_SECS`, of at least `BURST_RUNS` and at most `BURST_MOST`; of one host at least `LEAST_RUNS`, and all
+of its runs. What follows within `_CLOSE_SECS` is in it, too, and what is further off at either end is not. No
 sentence holds a wall time: `Sentence.at` has it, and whoever shows the sentence writes it in the reader's time zone.
 """
 
@@ -23,8 +24,10 @@ from supervisor_core.run.model.words import counted, duration, listed
 LEAST_RUNS = 3
 """A sentence about several runs is about at least as many."""
 BURST_RUNS = 5
-BURST_SHARE = 0.05
+BURST_SHARE = 0.01
+BURST_MOST = 25
 WINDOW_SECS = 60.0
+_CLOSE_SECS = 12.0
 NAMED_RUNS = 5
 """How many runs a sentence names."""
 _NAMED_HOSTS = 3
@@ -169,10 +172,16 @@ def _together(happened: Iterable[Happened], stays: Iterable[Stay]) -> Iterator[S
             if id(first) in taken:
                 continue
             end = bisect_right(items, first.at + WINDOW_SECS, key=lambda item: item.at)
+            live = bisect_right(begins, first.at) - bisect_left(ends, first.at)
+            least = max(BURST_RUNS, min(BURST_MOST, math.ceil(BURST_SHARE * live)))
+            while index + least <= end < len(items) and items[end].at - items[end - 1].at <= _CLOSE_SECS:
+                end += 1
             window = {item.run: item for item in reversed(items[index:end]) if id(item) not in taken}
             group = [item for item in items[index:end] if window.get(item.run) is item]
-            live = bisect_right(begins, first.at) - bisect_left(ends, first.at)
-            if len(group) < min(BURST_RUNS, max(LEAST_RUNS, math.ceil(BURST_SHARE * live))):
+            while len(group) > least and group[-1].at - group[-2].at > _CLOSE_SECS:
+                group.pop()
+            is_apart = len(group) > least and group[1].at - first.at > _CLOSE_SECS
+            if len(group) < least or (is_apart and group[least].at - group[1].at <= WINDOW_SECS):
                 here = [item for item in group if item.host == first.host]
                 group = here if is_whole(first.host, here) else [first]
             taken.update(map(id, group))

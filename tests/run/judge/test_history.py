@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -120,15 +121,33 @@ def test_an_outage_is_one_sentence() -> None:
     assert texts(saves)[0].startswith("5 runs began to fail to save within 36 s, on 5 hosts. All still failing to save")
 
 
-@each("live, down, is_group", [(1000, 5, True), (1000, 4, False), (80, 4, True), (20, 2, False)])
-def test_an_outage_is_of_five_runs_or_of_a_twentieth_of_the_live_ones(live: int, down: int, is_group: bool) -> None:
-    """Within a minute, on any hosts; never of fewer than three."""
-    found = [lost(f"r{n}", T0 + 14 * n, f"h{n}") for n in range(down)]
+@each("live, down, is_group", [(20, 5, True), (500, 5, True), (20, 4, False), (501, 5, False), (501, 6, True),
+                               (5000, 24, False), (5000, 25, True)])  # fmt: skip
+def test_an_outage_is_of_a_hundredth_of_the_live_runs_and_of_5_to_25(live: int, down: int, is_group: bool) -> None:
+    """Within a minute, on any hosts."""
+    found = [lost(f"r{n}", T0 + 2 * n, f"h{n}") for n in range(down)]
     stays = [Stay(f"r{n}", f"h{n}", T0 - DAY, found[n].at if n < down else math.inf) for n in range(live)]
     stays += [Stay(f"old{n}", "h", T0 - DAY, T0 - 1) for n in range(1000)]
     assert (len(texts(found, stays=stays)) == 1) == is_group
     later = [lost(f"r{n}", T0 + 61 * n, f"h{n}") for n in range(down)]
     assert len(texts(later, stays=stays)) == down
+
+
+@each("outage", [0, 25, 200])
+def test_a_fleet_has_no_outage_by_chance(outage: int) -> None:
+    """5,000 runs, 8 on a host, with 1,667 independent failures a day: in 20 of 20 days the outage is found, as one
+    sentence with all of its runs and next to no others, and nothing else is."""
+    stays = [Stay(f"r{n}", f"h{n // 8}", T0 - DAY, math.inf) for n in range(5000)]
+    draw = random.Random(37)
+    for _ in range(20):
+        found = [lost(f"r{n}", T0 + draw.uniform(0, DAY), f"h{n // 8}") for n in draw.choices(range(5000), k=1667)]
+        at, down = T0 + draw.uniform(0, DAY - 60), draw.sample(range(5000), outage)
+        found += [lost(f"r{n}", at + draw.uniform(0, 30), f"h{n // 8}") for n in down]
+        groups = [each for each in sentences_of(found, stays, T0, T0 + DAY, T0 + DAY) if each.is_group]
+        assert len(groups) == bool(outage)
+        for group in groups:
+            others = set(group.runs).difference(f"r{n}" for n in down)
+            assert len(group.runs) - len(others) == outage and len(others) <= 5
 
 
 @each("others", [0, 1])
@@ -160,7 +179,7 @@ def test_what_happened_long_before_changes_no_sentence(trainer: Any, run_of: Cal
         session = trainer(name, at).ready(host=f"host-{name}").train(1).stop("error", error="E: no")
         return replace(run_of(session, now=session.now), name=name)
 
-    group = [ended(f"new{number}", T0 + 10 * DAY) for number in range(3)]
+    group = [ended(f"new{number}", T0 + 10 * DAY) for number in range(5)]
     before = [ended(f"old{number}", T0 + number * 2_000.0) for number in range(300)]
     since, until = T0 + 9.9 * DAY, T0 + 11 * DAY
     (alone,) = sentences(group, since, until, until)
