@@ -190,15 +190,24 @@ def _never_saved(run: Path, now: float) -> GoesOn:
     return trains(Scripted(run, now - HOUR).train(HOUR - 10, failing_saves=True), failing_saves=True)
 
 
+def _may_not_save(run: Path, now: float) -> GoesOn:
+    session = Scripted(run, now - HOUR).train(HOUR - 200)
+    session._next_save = now + DAY
+    for number in range(3):
+        staged = f"/runs/a/checkpoints/ckpt-{number}.saving-6f1d3c0a9b7e4d21-0{number}/tree.json"
+        session.train(60).save(f"PermissionError: [Errno 13] Permission denied: '{staged}'")
+    return trains(session)
+
+
 def _one_save_failed(run: Path, now: float) -> GoesOn:
     session = Scripted(run, now - HOUR).train(HOUR - 100).save(NO_SPACE)
     return trains(session.train(90))
 
 
-def _saves_no_more(run: Path, now: float) -> GoesOn:
-    session = Scripted(run, now - 2 * HOUR).train(HOUR)
+def _saves_no_more(run: Path, now: float, began: float = 2 * HOUR) -> GoesOn:
+    session = Scripted(run, now - began).train(began / 2)
     session._next_save = now + DAY
-    return trains(session.train(HOUR - 10))
+    return trains(session.train(began / 2 - 10))
 
 
 def _nan(run: Path, now: float, **how: Any) -> GoesOn:
@@ -501,9 +510,13 @@ STORIES: dict[str, Story] = {
     "is no Python, and failed": Story(
         _plain_ended, ("page failed",), "has failed: status 1; it printed last: train: cannot open a.csv. tb-supervisor"
     ),
-    "cannot save any more": Story(_cannot_save, ("page saves_failing",), NO_SPACE),
-    "could never save": Story(_never_saved, ("page saves_failing",), NO_SPACE),
+    "cannot save any more": Story(_cannot_save, ("page saves_failing",), "saved: OSError: No space left on device."),
+    "could never save": Story(_never_saved, ("page saves_failing",), "No space left on device."),
+    "may not save any more": Story(_may_not_save, ("page saves_failing",), "Permission denied: '/runs/a/checkpoints'."),
     "had one failed save": Story(_one_save_failed, ()),
+    "is young, and saves no more": Story(
+        partial(_saves_no_more, began=1200), ("warn checkpoint_overdue",), "older than 3"
+    ),
     "saves no more": Story(_saves_no_more, ("warn checkpoint_overdue",), "older than 3"),
     "has a loss that is NaN": Story(_nan, ("page loss_not_finite",), "since step"),
     "has NaN and a full disk": Story(_nan_and_no_saves, ("page saves_failing", "page loss_not_finite")),

@@ -60,6 +60,10 @@ class Subject:
         """Return the command that shows how full the disk of the run's directory is."""
         return command_line("df", "-h", "--", absolute(self.watched.directory))
 
+    def listing(self) -> str:
+        """Return the command that shows whose the run's directory is, and what is in it."""
+        return command_line("ls", "-la", "--", absolute(self.watched.directory))
+
     def newest_checkpoint(self) -> Checkpoint | None:
         """Return the newest successful save whose files are not known to be gone; None without one."""
         saves = reversed(self.run.checkpoints)

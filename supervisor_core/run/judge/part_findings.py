@@ -12,7 +12,7 @@ from supervisor_core.run.fold.notices import notice_text
 from supervisor_core.run.judge.culprit import Paced, Straggler, name_of_chief, straggler
 from supervisor_core.run.judge.finding import SEVERITIES, Finding
 from supervisor_core.run.judge.finding_subject import Subject, found
-from supervisor_core.run.judge.troubles import UNKNOWN_WHY, failed_saves, move_back, why_not_saved, without_later
+from supervisor_core.run.judge.troubles import UNKNOWN_WHY, command_for, failed_saves, why_not_saved, without_later
 from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.run import Session, WorkerHistory
 from supervisor_core.run.model.words import counted, duration, in_a_line, named, next_sentence, rate, sentence
@@ -107,13 +107,14 @@ def saves(about: Subject) -> Iterator[Finding]:
         return
     at = started if newest is None or newest.at is None else newest.at
     age, patience = about.now - at, limits.checkpoint_intervals * interval
+    has_begun = at > started or about.now - started > patience + limits.start_grace_secs
     failed = failed_saves(about, last)
     since_failed = failed[-1].at if failed and not failing else None
     words: dict[str, str]
     if since_failed is not None and about.now - since_failed > limits.hold_secs:
         case, since = "checkpoint_overdue/failed", since_failed
         words = {"why": sentence(failed[0].error or UNKNOWN_WHY)}
-    elif age > patience and about.now - started > patience + limits.start_grace_secs and not failing:
+    elif age > patience and has_begun and not failing:
         case, since = "checkpoint_overdue", at + interval
         words = {"intervals": f"{limits.checkpoint_intervals:g}", "interval": duration(interval)}
     else:
@@ -131,7 +132,7 @@ def _saves_failing(about: Subject, last: Session) -> Finding:
         {"why": sentence(error)},
         since=failed[-1].at if failed else None,
         cost=" ".join(filter(None, (in_a_row, about.unsaved()))),
-        command=move_back(about, last, error) or about.disk_space(),
+        command=command_for(about, last, error),
         of=last,
         error=None if error == UNKNOWN_WHY else in_a_line(error),
         step=about.run.step,
@@ -173,7 +174,7 @@ def events(about: Subject) -> Iterator[Finding]:
         yield found(
             "events_failing",
             {"why": sentence(last.events_error)},
-            command=move_back(about, last, last.events_error) or about.disk_space(),
+            command=command_for(about, last, last.events_error),
             of=last,
             error=in_a_line(last.events_error),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from supervisor_core.base.log import command_line
@@ -13,6 +14,7 @@ from supervisor_core.run.model.run import Session
 from supervisor_core.run.model.words import duration, sentence
 from supervisor_core.storage.directory import RENAMED
 
+_OF_DIRECTORY = re.compile(r"Permission denied|not permitted|Not a directory|Is a directory|File exists")
 UNKNOWN_WHY = "why is not known"
 
 
@@ -50,6 +52,15 @@ def move_back(about: Subject, last: Session, error: str | None) -> str | None:
     return command_line("mv", "-T", "--", about.watched.directory, last.logdir)
 
 
+def command_for(about: Subject, last: Session, error: str | None) -> str:
+    """Return what shows why nothing can be written, or repairs it: by the error the name of the directory, its owner
+    and rights, or else its disk."""
+    back = move_back(about, last, error)
+    if back is not None:
+        return back
+    return about.listing() if error is not None and _OF_DIRECTORY.search(error) else about.disk_space()
+
+
 def without_later(good: Checkpoint) -> str:
     """Return what has a restart resume from an earlier checkpoint, which the newest one would be otherwise."""
     name, step = last_part(good.moved_to or good.path or ""), f"{good.step or 0:,}"
@@ -72,11 +83,8 @@ def at_death(about: Subject, last: Session) -> AtDeath:
         texts.append(say("lost/unwritten", why=sentence(error)))
     if error is not None:
         back = move_back(about, last, error) or move_back(about, last, last.events_error)
-        first = (
-            f"move the directory back ({back})"
-            if back
-            else f"repair what keeps files from being written (disk: {about.disk_space()})"
-        )
+        what = "move the directory back" if back else "repair what keeps files from being written"
+        first = f"{what} ({back or command_for(about, last, error)})"
     if about.run.loss_finite is False:
         since_step, good = about.run.loss_nonfinite_since, about.run.last_good
         texts.append(say("lost/nan", since="" if since_step is None else f" since step {since_step:,}"))

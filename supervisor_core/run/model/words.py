@@ -136,6 +136,9 @@ def next_sentence(text: str | None) -> str:
     return "" if text is None else f" {text[:1].upper()}{text[1:]}."
 
 
+_FOR_PROGRAMS = re.compile(r"\[Errno \d+\] |/[^/']*\.saving-[\da-f-]+[^\s']*")
+
+
 def in_a_line(text: str, most: int = SHOWN_CHARACTERS) -> str:
     """Return a text in one line, of at most so many characters and the mark of a cut."""
     words = " ".join(text.split())
@@ -143,13 +146,16 @@ def in_a_line(text: str, most: int = SHOWN_CHARACTERS) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a text in one line, cut, with a full stop at its end.
+    """Return a text in one line, cut, with a full stop at its end; without what in an error is for programs: its
+    number, and the name of a checkpoint under way, which differs each time.
 
     Example:
         >>> sentence("No space\\nleft"), sentence("Why?")
         ('No space left.', 'Why?')
+        >>> sentence("OSError: [Errno 13] Permission denied: '/r/checkpoints/ckpt-2.saving-f6-89/tree.json'")
+        "OSError: Permission denied: '/r/checkpoints'."
     """
-    line = in_a_line(text)
+    line = in_a_line(_FOR_PROGRAMS.sub("", text))
     return line if line.endswith((".", "!", "?")) else f"{line}."
 
 
