@@ -13,6 +13,7 @@ from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.errors import EventsError
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.judge.held import HeldRun
 from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.storage.local import join
 from tb_plugin.logdirs import Logdir
@@ -61,6 +62,7 @@ class Index:
         self._clock = clock
         self._watches: dict[Logdir, LogdirWatch] = {}
         self._read: dict[Logdir, LogdirSnapshot] = {}
+        self._held: dict[str, HeldRun] = {}
         self._judged_at = clock.wall()
         self._faults: set[str] = set()
         self._asked = threading.Event()
@@ -126,6 +128,12 @@ class Index:
         self._closed.wait(secs)
         if self._clock.monotonic() - self._asked_at > IDLE_SECS:
             self._asked.wait()
+            self._wake()
+
+    def _wake(self) -> None:
+        """Go on after a rest: what lasted before it has lasted through it, and nothing waits since the reader was
+        away."""
+        self._held = {name: HeldRun(held.state) for name, held in self._held.items()}
 
     def refresh(self) -> None:
         """Look at every logdir once. Called by the index's own thread once it is started."""
@@ -187,17 +195,22 @@ class Index:
                 name = printable_name(logdir.run_name(relative))
                 if name in runs:
                     problems.append(f"Two runs are called {name}; that of {logdir.path} is shown.")
-                known = self._view.runs.get(name)
+                known, holds = self._view.runs.get(name), self._held.setdefault(name, HeldRun())
                 is_same = known is not None and known.watched is watched
-                if known is not None and is_same and (known.is_settled or not judges_all):
+                if known is not None and is_same and (known.is_settled or (holds.is_settled() and not judges_all)):
+                    holds.skip(snapshot.at)
                     runs[name] = known
                     continue
                 said = self._findings(name, watched, snapshot.at)
-                if known is not None and is_same and known.findings == said:
-                    settled = self._is_settled(name, watched, snapshot.at, said)
+                held: tuple[Finding, ...] = ()
+                if said is not None:
+                    holds.update(watched, snapshot.at, said=said)
+                    held = holds.findings
+                if known is not None and is_same and (known.findings, known.held) == (said, held):
+                    settled = holds.is_settled() and self._is_settled(name, watched, snapshot.at, said)
                     runs[name] = replace(known, is_settled=True) if settled else known
                     continue
-                line = overview_line(name, watched, said)
+                line = overview_line(name, watched, said, held)
                 looks_the_same = (
                     known is not None
                     and (known.line, known.findings) == (line, said)
@@ -208,9 +221,11 @@ class Index:
                     directory=events_directory(watched) or join(logdir.path, relative),
                     watched=watched,
                     findings=said,
+                    held=held,
                     line=line,
                     generation=known.generation if known is not None and looks_the_same else generation,
                 )
+        self._held = {name: held for name, held in self._held.items() if name in runs}
         return runs, tuple(problems)
 
     def _is_settled(self, name: str, watched: WatchedRun, now: float, said: tuple[Finding, ...] | None) -> bool:

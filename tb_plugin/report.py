@@ -129,7 +129,8 @@ class _Moment:
             directory=directory,
             watched=watched,
             findings=said,
-            line=overview_line(name, watched, said),
+            held=said or (),  # there is no other look, by which to know how long it lasts
+            line=overview_line(name, watched, said, said or ()),
             generation=1,
         )
         self._view = View(generation=1, oldest=1, at=at, logdir=logdir, runs={name: shown}, is_whole=True)

@@ -31,6 +31,8 @@ class RunView:
     watched: WatchedRun
     findings: tuple[Finding, ...] | None
     """What is to be said of it, worst first; None where that could not be found out."""
+    held: tuple[Finding, ...] = ()
+    """What is held of it, as alerts are (`supervisor_core.run.judge.held`): then it needs somebody."""
     line: bytes
     """Its line of the overview, as JSON."""
     generation: int
@@ -47,7 +49,7 @@ class RunView:
     @property
     def standing(self) -> Standing:
         """What it is to the one who looks after it."""
-        return standing(self.run.state, self.findings)
+        return _standing(self.run, self.findings, self.held)
 
     def of(self, watched: WatchedRun) -> RunView:
         """Return this with another model of the same run."""
@@ -98,13 +100,20 @@ def _newest_good(run: Run) -> Checkpoint | None:
     return next((item for item in reversed(run.checkpoints) if item.ok), None)
 
 
-def overview_line(name: str, watched: WatchedRun, said: tuple[Finding, ...] | None) -> bytes:
+def _standing(run: Run, said: tuple[Finding, ...] | None, held: tuple[Finding, ...]) -> Standing:
+    return standing(run.state, None if said is None else held)
+
+
+def overview_line(
+    name: str, watched: WatchedRun, said: tuple[Finding, ...] | None, held: tuple[Finding, ...] = ()
+) -> bytes:
     """Return a run's line as JSON.
 
     Args:
         name: of the run.
         watched: the run.
         said: its findings, worst first; None where they are not known.
+        held: those of them that are held.
     """
     run = watched.run
     session = run.sessions[-1] if run.sessions else None
@@ -116,7 +125,7 @@ def overview_line(name: str, watched: WatchedRun, said: tuple[Finding, ...] | No
         {
             "run": name,
             "state": run.state,
-            "standing": standing(run.state, said),
+            "standing": _standing(run, said, held),
             "finding": as_json(said[0]) if said else None,
             "more_findings": None if said is None else max(0, len(said) - 1),
             "inferred": run.inferred,

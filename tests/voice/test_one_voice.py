@@ -22,12 +22,14 @@ from supervisor_core.run.judge import held
 from supervisor_core.run.judge.finding import KINDS, Finding
 from supervisor_core.run.judge.finding_subject import MOST_CHARACTERS
 from supervisor_core.run.judge.findings import findings, standing
+from supervisor_core.run.judge.held import MOMENTS
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tb_plugin.index import Index
 from tb_plugin.logdirs import Logdir
 from tb_plugin.report import report_page
 from tb_plugin.run_data import details
+from tests.story.scene import BEGAN, Scene
 from tests.story.stories import STORIES, Scripted
 
 Told = tuple[Path, float, dict[str, Any]]
@@ -140,7 +142,7 @@ def test_json_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]], clock
 
 
 def test_the_tab_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]], clock_at: Callable[[float], Any]) -> None:
-    """Each line of the list has the worst, each run's page all of them."""
+    """Each line of the list has the worst, each run's page all of them; it needs somebody if an alert says so."""
     logdir, now, _ = told
     index = Index([Logdir(str(logdir))], 5.0, lambda path: LogdirWatch(path, clock=clock_at(now)))
     index.refresh()
@@ -150,7 +152,37 @@ def test_the_tab_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]], cl
         assert [_spoken(each) for each in page] == [_meant(each) for each in found], name
         line = json.loads(view.runs[name].line)
         assert line["finding"] == (page[0] if page else None)
-        assert line["standing"] == standing(view.runs[name].watched.run.state, found)
+        assert line["standing"] == standing(view.runs[name].watched.run.state, view.runs[name].held)
+
+
+def test_all_agree_when_a_run_needs_somebody(tmp_path: Path, clock_at: Callable[[float], Any]) -> None:
+    """The tab's list, the exporter and what messages say, at each look of some minutes; TensorBoard rests
+    meanwhile, as nobody looks at it, and counts that as no absence."""
+    clock = clock_at(BEGAN)
+    go_on = [story.write(tmp_path / name, BEGAN) for name, story in STORIES.items()]
+    exporter = Exporter([LogdirWatch(str(tmp_path), clock=clock)], clock=clock)
+    index = Index([Logdir(str(tmp_path))], 5.0, lambda path: LogdirWatch(path, clock=clock), clock)
+    scene, said, seen = Scene(tmp_path, BEGAN), dict[str, str](), set[int]()
+    for minute in range(12):
+        clock.now = BEGAN + 60.0 * minute
+        for writer in go_on:
+            writer(clock.now)
+        exporter.refresh()
+        for event in scene.look(clock.now):
+            if event.what == "begins" and event.severity != "info":
+                said[f"{event.run} {event.kind}"] = event.run
+            said.pop(f"{event.run} {event.kind}" if event.what == "is_over" else "", None)
+        once = {*MOMENTS, "notice"}  # they are said, and are never over
+        held = {run for run, found in exporter.findings() if found.severity != "info" and found.kind not in once}
+        assert held == set(said.values())
+        if not 3 < minute < 10:
+            if minute == 10:
+                index._wake()
+            index.refresh()
+            need = {name for name, run in index.view().runs.items() if run.standing == "needs_you"}
+            assert need == {run for run, found in exporter.findings() if found.severity != "info"}
+        seen.add(len(held))
+    assert len(seen) > 3
 
 
 @pytest.fixture(scope="module")

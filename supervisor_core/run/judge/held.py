@@ -1,6 +1,7 @@
 """`HeldRun`: which findings of a run are held: they have lasted for as long as their kind needs.
 
-This is the one place that decides it. Alerts, messages, `watch` and the exporter's page of alerts repeat what is held.
+This is the one place that decides it. Alerts, messages, `watch`, the exporter's page of alerts and the runs that need
+somebody in the tab repeat what is held.
 Nothing is concluded from a run that could not be read. A run that was started again before a finding was held has none.
 
 What identifies a finding comes from the run's records only, so that readers on several machines, which look at
@@ -9,13 +10,13 @@ different moments, give it one identity.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from supervisor_core.run.judge.counters import launches_without_session
 from supervisor_core.run.judge.finding import KINDS, Finding, worst_first
-from supervisor_core.run.judge.findings import findings
+from supervisor_core.run.judge.findings import DEFAULTS, findings
 from supervisor_core.run.judge.state_findings import UNPLANNED, open_stall
 from supervisor_core.run.model.program_launch import final_launch
 from supervisor_core.run.model.run import Run, Session, Stall
@@ -91,7 +92,14 @@ class HeldRun:
     _seen_at: float | None = None
 
     def update(
-        self, watched: WatchedRun, now: float, limits: Thresholds, *, is_last: bool = False, is_old: bool = False
+        self,
+        watched: WatchedRun,
+        now: float,
+        limits: Thresholds = DEFAULTS,
+        *,
+        said: Sequence[Finding] | None = None,
+        is_last: bool = False,
+        is_old: bool = False,
     ) -> list[Change]:
         """Take the run as it is now, and return what that changes.
 
@@ -99,15 +107,17 @@ class HeldRun:
             watched: the run.
             now: the current wall time.
             limits: from when on something is a finding, and for how long it must last.
+            said: its `findings`, where they are at hand.
             is_last: whether there will be no later look: deaths are held at once.
             is_old: whether the run ended before anybody looked: it has no findings.
         """
         was_away = self._seen_at is not None and now - self._seen_at > limits.behind_secs
         self._seen_at = now
         can_judge = is_read(watched)
+        said = () if is_old else findings(watched, now, limits) if said is None else said
         found = {
             item.kind: item
-            for item in reversed(() if is_old else findings(watched, now, limits))  # of a kind the worst counts
+            for item in reversed(said)  # of a kind the worst counts
             if item.kind not in QUIET and (can_judge or item.kind in OF_READING)
         }
         changes = []
