@@ -1,12 +1,10 @@
 """The hangs of a session: which there are, what is recorded of them, and what is done about them.
 
-Which stalls there are: `HangDetector` finds those of the session, `ServiceHangs` those of one service.
+`ServiceHangs`: the stalls of services. A service's tick that does not end, as a save to a mount that does not answer,
+stalls no phase: training goes on. It has a hang timeout of its own: that of the phase ``checkpointing``, and once three
+ticks have ended 5 x the longest of them, 60 s at least, if none is given for that phase.
 
-A service's tick that does not end, as a save to a mount that does not answer, stalls no phase: training goes on. It has
-a hang timeout of its own: that of the phase ``checkpointing``, and once three ticks have ended 5 x the longest of them,
-60 s at least, if none is given for that phase.
-
-`HangReport`: writes the records of a session's stalls, with the stacks, and knows the present one for a scrape.
+`HangReport`: the stalls of the session: finds them, writes their records with the stacks, and knows the present one.
 
 A stall has two looks at its stacks: one when it begins and one `SECOND_LOOK_SECS` later. The same frames in both do not
 show that a thread is stuck: it may compute for long, or wait for something that comes. The time for which it ran, or
@@ -91,32 +89,22 @@ class HangReading:
     """The service whose tick does not end; None of the session itself."""
 
 
-class HangDetector:
-    """Detects the stalls of one session from readings of its progress. Not thread-safe."""
+def begun(
+    progress: ProgressSnapshot, until: float, secs: float, timeout_secs: float | None, service: str | None = None
+) -> HangReading:
+    """Return the begin of a hang.
 
-    def __init__(self) -> None:
-        self._begun: HangReading | None = None
-
-    @property
-    def stalled(self) -> bool:
-        """Whether the session is stalled now."""
-        return self._begun is not None
-
-    def check(self, now: float, progress: ProgressSnapshot) -> HangReading | None:
-        """Take one reading at a monotonic time; return the stall that begins, lasts or ends with it, or None."""
-        begun, since, secs = self._begun, now - progress.progress_age_secs, progress.progress_age_secs
-        timeout_secs, step = progress.progress_timeout_secs, progress.global_step
-        if timeout_secs is not None and secs > timeout_secs:
-            stall = HangReading(
-                state="begin" if begun is None else "lasts", since=since, secs=secs, timeout_secs=timeout_secs,
-                phase=progress.phase, step=step,
-            )  # fmt: skip
-            self._begun = begun or stall
-            return stall
-        self._begun = None
-        if begun is None:
-            return None
-        return replace(begun, state="end", secs=max(0.0, since - begun.since), timeout_secs=timeout_secs, step=step)
+    Args:
+        progress: the session's.
+        until: monotonic time of the reading.
+        secs: seconds without progress until then.
+        timeout_secs: the hang timeout.
+        service: the service whose tick does not end; None of the session itself.
+    """
+    return HangReading(
+        state="begin", since=until - secs, secs=secs, timeout_secs=timeout_secs, phase=progress.phase,
+        step=progress.global_step, service=service,
+    )  # fmt: skip
 
 
 class ServiceHangs:
@@ -145,15 +133,10 @@ class ServiceHangs:
                     continue
                 del self._stalled[name]
                 secs = max(before.secs, last)
-                yield replace(
-                    before, state="end", since=now - secs, secs=secs, phase=progress.phase, step=progress.global_step
-                )
+                yield replace(begun(progress, now, secs, before.timeout_secs, name), state="end")
             timeout_secs = self._timeout_secs(status)
             if ticking > timeout_secs:
-                self._stalled[name] = stall = HangReading(
-                    state="begin", since=now - ticking, secs=ticking, timeout_secs=timeout_secs, phase=progress.phase,
-                    step=progress.global_step, service=name,
-                )  # fmt: skip
+                self._stalled[name] = stall = begun(progress, now, ticking, timeout_secs, name)
                 yield stall
 
     def _timeout_secs(self, status: ThreadStatus) -> float:
@@ -246,8 +229,28 @@ class HangReport:
         self._second: dict[str, Any] = {}
         """What the second look has shown."""
         self._say_again_at = 0.0
+        self._begun: HangReading | None = None
         self.status: StallStatus | None = None
         """The present stall; None without one."""
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the session is stalled now."""
+        return self._begun is not None
+
+    def check(self, now: float, progress: ProgressSnapshot) -> HangReading | None:
+        """Take one reading at a monotonic time; return the stall that begins, lasts or ends with it, or None."""
+        before, secs, timeout_secs = self._begun, progress.progress_age_secs, progress.progress_timeout_secs
+        stall = begun(progress, now, secs, timeout_secs)
+        if timeout_secs is not None and secs > timeout_secs:
+            self._begun = before or stall
+            return stall if before is None else replace(stall, state="lasts")
+        self._begun = None
+        if before is None:
+            return None
+        return replace(
+            stall, state="end", since=before.since, secs=max(0.0, stall.since - before.since), phase=before.phase
+        )
 
     def begin(self, stall: HangReading, blocked: Stacks = _NO_STACKS, verdict: Verdict | None = None) -> None:
         """Report that a stall has begun.

@@ -20,12 +20,12 @@ from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.hang_stacks import HangStacks
 from supervisor_core.engine.hangs import (
-    HangDetector,
     HangReading,
     HangReport,
     PlaceWatch,
     ServiceHangs,
     Watchdog,
+    begun,
     longest_end,
 )
 from supervisor_core.engine.pace import PaceWatch
@@ -99,7 +99,6 @@ class SessionMonitor:
         self._heartbeat_secs = min(options.heartbeat_secs or BEAT_SECS, BEAT_SECS)
         self._clock = clock
         self._places = PlaceWatch(clock)
-        self._stalls = HangDetector()
         self._watchdog = Watchdog(
             options.hang_action, stop_timeout_secs=stop_secs,
             stop=self._stop_stalled, end=self._end_stalled, record=self.beat,
@@ -265,7 +264,7 @@ class SessionMonitor:
         return RunStatus(
             run=session.run or "",
             active=session.is_open,
-            state=STATE_OF_OUTCOME.get(session.outcome) or ("stalled" if self._stalls.stalled else "running"),
+            state=STATE_OF_OUTCOME.get(session.outcome) or ("stalled" if self._report.stalled else "running"),
             error=session.error,
             session=session,
             labels=session.labels,
@@ -273,7 +272,7 @@ class SessionMonitor:
             restarts=self._restarts,
             global_step=now.global_step,
             last_step_at=now.last_step_at,
-            stalled=self._stalls.stalled,
+            stalled=self._report.stalled,
             stall=self._report.status,
             step_secs=now.step_secs,
             checkpoint=self.saves.status(self.run_costs, self._record.checkpoint_interval_secs),
@@ -363,12 +362,9 @@ class SessionMonitor:
         look = self._stacks.by_timer()
         self._arm()
         blocked = {} if look is None else look.stacks
-        stall, pause = self._stalls.check(now, progress), self._blocked
+        stall, pause = self._report.check(now, progress), self._blocked
         if stall is None and pause is not None:  # it is over already: this thread could not run either
-            stall = HangReading(
-                state="begin", since=pause.until - pause.secs, secs=pause.secs, timeout_secs=pause.timeout_secs,
-                phase=progress.phase, step=progress.global_step,
-            )  # fmt: skip
+            stall = begun(progress, pause.until, pause.secs, pause.timeout_secs)
             self._report.begin(stall, blocked)
             self._report.end(replace(stall, state="end"))
             return

@@ -18,7 +18,6 @@ from supervisor_core.base.errors import StalledError
 from supervisor_core.base.options import Options
 from supervisor_core.engine.hangs import (
     SECOND_LOOK_SECS,
-    HangDetector,
     HangReading,
     HangReport,
     PlaceWatch,
@@ -49,15 +48,15 @@ def found(stalls: ServiceHangs, status: ThreadStatus) -> list[tuple[str, float, 
 
 
 @pytest.mark.parametrize(("age", "timeout", "stalled"), [(10, 10, False), (10.1, 10, True), (1e9, None, False)])
-def test_a_stall_is_longer_than_the_hang_timeout(age: float, timeout: float | None, stalled: bool) -> None:
+def test_a_stall_is_longer_than_the_hang_timeout(age: float, timeout: float | None, stalled: bool, clock: Any) -> None:
     """At the hang timeout is in time; a phase without one cannot stall."""
-    detector = HangDetector()
+    detector = the_report(clock)[0]
     assert (detector.check(1e9, progress(age, timeout)) is not None) == detector.stalled == stalled
 
 
-def test_a_stall_begins_once_and_ends_once() -> None:
+def test_a_stall_begins_once_and_ends_once(clock: Any) -> None:
     """However often it is checked: one beginning, one end, and the whole time between two steps in it."""
-    detector = HangDetector()
+    detector = the_report(clock)[0]
     readings = [(100.0, 5.0), (111.0, 11.0), (120.0, 20.0), (130.0, 1.0), (140.0, 2.0)]
     changes = [detector.check(now, progress(age)) for now, age in readings]
     assert [change and (change.state, change.since, change.secs) for change in changes] == [
