@@ -24,6 +24,7 @@ from supervisor_core.checkpoint.guard import is_same
 from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.placement import labels_of_session
 from supervisor_core.engine.recorder import MOST_BEAT_SECS
+from supervisor_core.events.record_fields import shared
 from supervisor_core.events.telemetry import DeathRecord, SessionRecord
 from supervisor_core.process.identity import started_ticks, this_machine
 from supervisor_core.process.page_writer import ProgressPage
@@ -79,11 +80,10 @@ def new_record(
     """
     here = this_machine()
     return SessionRecord(
+        **shared(SessionRecord, here),
         session=session,
         attempt=1,
-        host=here.host,
         pid=os.getpid(),
-        boot=here.boot,
         pid_namespace=here.pids,
         process_started_ticks=started_ticks(os.getpid()),
         facade=facade,

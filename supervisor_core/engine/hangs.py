@@ -46,6 +46,7 @@ from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.progress import ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetryRecorder
 from supervisor_core.engine.timeouts import FLOOR_SECS, TIMES_LONGEST, first_hang_timeouts, given_hang_timeouts
+from supervisor_core.events.record_fields import shared
 from supervisor_core.events.telemetry import Acted, Place, StallRecord, ThreadStatus, place_of
 from supervisor_core.process.collectives import digest
 from supervisor_core.process.stacks import (
@@ -367,17 +368,11 @@ class HangReport:
         if stall.service is None:
             of_session = {**(self._second if stall.state == "lasts" else {}), **_fields_of(self._verdict)}
         record = StallRecord(
+            **{**shared(StallRecord, stall), "since": self._clock.wall() - (self._clock.monotonic() - stall.since)},
             session=self._session_id,
-            state=stall.state,
-            phase=stall.phase,
-            since=self._clock.wall() - (self._clock.monotonic() - stall.since),
-            step=stall.step,
-            secs=stall.secs,
-            timeout_secs=stall.timeout_secs,
             thread=stall.service or MAIN_THREAD,
             location=line,
             stacks=stacks,
-            service=stall.service,
             **of_session,
         )
         self._recorder.write(record, stall.step)

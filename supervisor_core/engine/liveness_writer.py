@@ -19,6 +19,7 @@ from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs
 from supervisor_core.base.errors import LogdirInUseError, SupervisorError
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.progress import ProgressSnapshot
+from supervisor_core.events.record_fields import shared
 from supervisor_core.events.telemetry import HeartbeatRecord, NoticeRecord, Place, Record, StallRecord, StopRecord
 from supervisor_core.process.identity import Machine, this_machine
 from supervisor_core.run.fold.notices import notice_key
@@ -106,11 +107,9 @@ class LivenessWriter:
         self._is_chief = task == CHIEF
         self._file = LivenessFile(os.fspath(logdir), task, session, filesystem, check)
         self._state = LivenessRecord(
+            **shared(LivenessRecord, here),
             task=task,
             session=session,
-            host=here.host,
-            boot=here.boot,
-            pids=here.pids,
             pid=self._process if pid is None else pid,
             started_at=now,
             written_at=now,
@@ -194,11 +193,9 @@ class LivenessWriter:
         self.note(
             # Who has said nothing of its progress yet makes each verdict undecided.
             at_once=place != self._state.place or self._state.progress_age_secs is None,
-            phase=progress.phase,
+            **shared(LivenessRecord, progress),
             step=progress.global_step,
-            steps=progress.steps,
             place=place,
-            progress_age_secs=progress.progress_age_secs,
             hang_timeout_secs=progress.own_timeout_secs,
             held=progress.is_held,
         )

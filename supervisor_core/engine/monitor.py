@@ -32,6 +32,7 @@ from supervisor_core.engine.pace import PaceWatch
 from supervisor_core.engine.progress import Pause, Progress, ProgressSnapshot
 from supervisor_core.engine.recorder import TelemetryRecorder
 from supervisor_core.engine.timeouts import HangTimeouts, stop_timeout
+from supervisor_core.events.record_fields import shared
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     PauseReport,
@@ -241,16 +242,12 @@ class SessionMonitor:
     def _heartbeat(self, now: ProgressSnapshot) -> HeartbeatRecord:
         """Return a heartbeat without its long fields."""
         return HeartbeatRecord(
+            **shared(HeartbeatRecord, now),
             session=self.session_id,
-            phase=now.phase,
             attempt=self._record.attempt,
             elapsed_secs=self.elapsed_secs,
             step=now.global_step,
-            steps=now.steps,
             steps_per_sec=now.steps_per_second,
-            progress_age_secs=now.progress_age_secs,
-            progress_timeout_secs=now.progress_timeout_secs,
-            activity_secs=now.activity_secs,
             events_dropped=self._recorder.dropped,
             loss_finite=self._loss_finite,
             watchdog_would_act=self._watchdog.would_act,
@@ -331,7 +328,7 @@ class SessionMonitor:
         if pause is None:
             return None
         since = self._clock.wall() - (self._clock.monotonic() - pause.until) - pause.secs
-        return PauseReport(cause=pause.cause, since=since, secs=pause.secs)
+        return PauseReport(**shared(PauseReport, pause), since=since)
 
     def _look_around(self) -> Verdict | None:
         """Look where the main thread is and, in a cluster, what the other processes do: where none of them makes

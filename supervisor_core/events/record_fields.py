@@ -112,6 +112,19 @@ def values_of(item: Any) -> dict[str, Any]:
     return {name: getattr(item, name) for name in _names(cast("Any", type(item)))}
 
 
+def shared(cls: Any, *items: Any) -> dict[str, Any]:
+    """Return the fields of some dataclasses that another one has, too, by the same name; the value of the last counts.
+
+    Example:
+        >>> from supervisor_core.process.identity import Machine
+        >>> from supervisor_core.events.telemetry import SessionRecord
+        >>> shared(SessionRecord, Machine(host="node-3"))
+        {'host': 'node-3', 'boot': None}
+    """
+    names = _names(cls)
+    return {name: value for item in items for name, value in values_of(item).items() if name in names}
+
+
 def replaced(item: _T, **changes: Any) -> _T:
     """Return a dataclass with other values in some of its fields: `dataclasses.replace`, in a third of the time."""
     cls: Any = type(item)

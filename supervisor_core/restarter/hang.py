@@ -18,6 +18,7 @@ from pathlib import Path
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, boot_secs
 from supervisor_core.base.options import HANG_TIMEOUT_SECS
+from supervisor_core.events.record_fields import shared
 from supervisor_core.process.identity import is_stopped, stat_fields
 from supervisor_core.process.progress_page import PageReading, pages_in
 from supervisor_core.process.runtime_directory import private_directories
@@ -219,18 +220,8 @@ class HangWatch:
             return None
         if silence.secs <= page.hang_timeout_secs or not self.running(page):
             return None
-        return Hang(
-            phase=page.phase,
-            secs=silence.secs,
-            hang_timeout_secs=page.hang_timeout_secs,
-            act_after_secs=page.act_after_secs,
-            pid=page.pid,
-            location=page.location,
-            activity=page.activity,
-            session=page.session,
-            step=page.step,
-            stacks=None if page.stacks is None else str(page.stacks),
-        )
+        stacks = None if page.stacks is None else str(page.stacks)
+        return Hang(**{**shared(Hang, page), "stacks": stacks}, secs=silence.secs)
 
     def _judge_events(self, events: EventsSeen | None, secs: float) -> Hang | None:
         if events is None:

@@ -23,6 +23,7 @@ from supervisor_core.base.clock import SystemClock
 from supervisor_core.base.errors import SupervisorError
 from supervisor_core.base.log import error_text
 from supervisor_core.checkpoint.guard import is_same
+from supervisor_core.events.record_fields import shared
 from supervisor_core.events.telemetry import MAX_STDERR_CHARS, DeathRecord, LaunchRecord, StallRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.process.progress_page import remove_page
@@ -168,24 +169,17 @@ class LaunchJournal:
         assert decision is not None
         return replace(
             self._begun(launch),
+            **{
+                **shared(LaunchRecord, launch, decision, end),
+                "signal": None if end.signal is None else signal_name(end.signal),
+                "stderr": end.stderr[-MAX_STDERR_CHARS:] or None,
+            },
             state="end",
-            session=launch.session,
-            cause=launch.cause,
-            exit_code=end.exit_code,
-            signal=None if end.signal is None else signal_name(end.signal),
             core_dumped=end.core,
-            oom_kills=end.oom_kills,
             decided_by=_decided_by(launch),
             error=launch.error,
-            step=launch.step,
-            saved_step=launch.saved_step,
-            progress=decision.progress,
-            action=decision.action,
-            reason=decision.reason,
-            counted=decision.counted,
             backoff_secs=decision.delay_secs,
             stacks=None if launch.kept_stacks is None else launch.kept_stacks.path,
-            stderr=end.stderr[-MAX_STDERR_CHARS:] or None,
         )
 
 

@@ -33,6 +33,7 @@ from supervisor_core.engine.environment import refuse_unwritable, versions
 from supervisor_core.engine.retry import is_outside_fault
 from supervisor_core.engine.saving import POLL_SECS, Checkpoints
 from supervisor_core.engine.session_history import SessionHistory
+from supervisor_core.events.record_fields import shared
 from supervisor_core.events.telemetry import CheckpointRecord, ThreadState, ThreadStatus, Trigger
 from supervisor_core.run.fold.goodput import COMPLETED
 from supervisor_core.training.save_point import Due, SavePolicy
@@ -443,15 +444,12 @@ class Saver(Checkpoints):
         return tree
 
     def _manifest(self, job: Job) -> Manifest:
-        captured = job.captured
         return Manifest(
+            **shared(Manifest, job.captured),
             format=self.format,
             step=job.step,
             saved_at=self._clock.wall(),
-            counters=captured.counters,
-            captured=captured.names,
-            not_captured=captured.not_captured,
-            data_position=captured.data_position,
+            captured=job.captured.names,
             facts=dict(self._state.facts()),
             versions=self._versions,
         )
@@ -475,17 +473,12 @@ class Saver(Checkpoints):
             recorder,
             self._writer,
             CheckpointRecord(
+                **{**shared(CheckpointRecord, job.captured, job), "error": text},
                 session=recorder.session_id,
-                trigger=job.trigger,
-                path=None if sealed is None else sealed.path,
-                step=job.step,
                 bytes=None if sealed is None else sealed.manifest.bytes,
                 secs=secs,
-                blocked_secs=job.blocked_secs,
                 consistent=None if sealed is None else True,
                 verified=self._options.verify_checkpoints if sealed is not None else None,
-                error=text,
-                data_position=job.captured.data_position,
                 doubt=None if doubt is None else doubt.text,
             ),
         )
