@@ -1,4 +1,4 @@
-"""Choose the checkpoint to resume from, and move damaged ones out of the way: `newest_usable`, `set_damaged_aside`.
+"""Choose the checkpoint to resume from (`newest_usable`, `rewind`), and move damaged ones away: `set_damaged_aside`.
 
 Both are the same for each `CheckpointKind`, which lists, verifies and moves the checkpoints of one directory:
 `CheckpointStore` those of TensorFlow, `SealedStore` directories with a manifest.
@@ -6,10 +6,12 @@ Both are the same for each `CheckpointKind`, which lists, verifies and moves the
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, NamedTuple
 
@@ -22,7 +24,14 @@ from supervisor_core.base.errors import (
 )
 from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
 from supervisor_core.checkpoint.names import last_part, step_in_name
-from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE, SetAside, find_set_aside
+from supervisor_core.checkpoint.set_aside import (
+    MAX_SET_ASIDE,
+    Names,
+    SetAside,
+    find_set_aside,
+    names_aside,
+    names_rewound,
+)
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import refuse_link
 
@@ -109,8 +118,33 @@ class CheckpointKind(ABC):
         """
 
     @abstractmethod
-    def set_aside(self, prefix: str, reason: str, *, clock: Clock = SYSTEM_CLOCK) -> SetAside | None:
-        """Move a damaged checkpoint out of the way, with the reason; None where there is nothing to move."""
+    def set_aside(
+        self, prefix: str, reason: str, *, clock: Clock = SYSTEM_CLOCK, names: Names = names_aside
+    ) -> SetAside | None:
+        """Move a checkpoint out of the way, with the reason; None where there is nothing to move.
+
+        Args:
+            prefix: the checkpoint's path.
+            reason: goes into the note.
+            clock: gives the time in the note.
+            names: what its directory may be called; those of `names_aside` may be deleted later.
+        """
+
+    def found_as(self, path: str) -> str:
+        """Return the path under which a restart finds a checkpoint of this directory."""
+        return os.path.join(self.directory, last_part(path))
+
+    @abstractmethod
+    def choose(self, path: str, later: Collection[str]) -> None:
+        """Make a checkpoint the one to resume from, before those after it are moved.
+
+        Args:
+            path: the checkpoint's.
+            later: the paths of those after it.
+
+        Raises:
+            OSError: if that cannot be written.
+        """
 
     def all_set_aside(self) -> list[SetAside]:
         """Return the checkpoints that were set aside, oldest first, whatever their names.
@@ -221,6 +255,34 @@ def set_damaged_aside(kind: CheckpointKind, damaged: Iterable[Skipped], clock: C
             _LOG.warning("Deleted %s (%s): more than %d damaged checkpoints.", extra.path, extra.reason, MAX_SET_ASIDE)
     except OSError as error:
         _LOG.warning("A damaged checkpoint cannot be moved out of the way in %s: %s", kind.directory, error)
+
+
+def rewind(kind: CheckpointKind, path: str, *, clock: Clock = SYSTEM_CLOCK) -> tuple[SetAside, ...]:
+    """Move those checkpoints out of the way that a restart would try before another one; return where they are.
+
+    Only while no session has the logdir.
+
+    Args:
+        kind: moves them.
+        path: the checkpoint to resume from, in the directory of ``kind``.
+        clock: gives the time of the moves.
+
+    Raises:
+        DamagedCheckpointError: if it is damaged; nothing is moved.
+        OSError: if one cannot be moved; those before it stay moved. Call it again.
+    """
+    path = kind.found_as(path)
+    step = kind.verify(path).step or -1
+    candidates, remains, _ = kind.listed()
+    if path not in (item.path for item in candidates):
+        raise DamagedCheckpointError(f"{path} is not among the checkpoints of {kind.run}")
+    before = list(itertools.takewhile(lambda item: item.path != path, candidates))
+    later = [item.path for item in before if item.found and item.deletable]
+    later += [item.path for item in remains if (step_in_name(item.path) or -1) > step]
+    kind.choose(path, later)
+    reason = f"tb-supervisor rewind: {last_part(path)} is to be resumed from."
+    moved = [kind.set_aside(item, reason, clock=clock, names=names_rewound) for item in later]
+    return tuple(item for item in moved if item is not None)
 
 
 def log_skipped(skipped: Sequence[Skipped], chosen: str | None) -> None:

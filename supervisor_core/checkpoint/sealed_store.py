@@ -18,7 +18,7 @@ import logging
 import os
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -45,7 +45,7 @@ from supervisor_core.checkpoint.recovery import (
 )
 from supervisor_core.checkpoint.retention import Doubt, Retention, Saved, decide
 from supervisor_core.checkpoint.sealed_files import SealedFiles
-from supervisor_core.checkpoint.set_aside import LAST_GOOD, NOTE, SetAside, names_aside, note_of
+from supervisor_core.checkpoint.set_aside import LAST_GOOD, NOTE, Names, SetAside, names_aside, note_of
 from supervisor_core.storage.local import LOCAL, local_path, refuse_link
 
 _LOG = logging.getLogger("supervisor_core")
@@ -334,8 +334,10 @@ class SealedStore(CheckpointKind):
             if name != os.path.basename(target):
                 self.discard(os.path.join(self.directory, name))
 
-    def set_aside(self, prefix: str, reason: str, *, clock: Clock = SYSTEM_CLOCK) -> SetAside | None:
-        """Rename a damaged checkpoint so that it is none; the reason goes into a file beside its own.
+    def set_aside(
+        self, prefix: str, reason: str, *, clock: Clock = SYSTEM_CLOCK, names: Names = names_aside
+    ) -> SetAside | None:
+        """Rename a checkpoint so that it is none; the reason goes into a file beside its own.
 
         Raises:
             OSError: if it cannot be renamed.
@@ -343,11 +345,23 @@ class SealedStore(CheckpointKind):
         if os.path.dirname(prefix) != self.directory or not os.path.lexists(prefix):
             return None
         refuse_link(prefix)
-        target = next(path for path in names_aside(prefix) if not os.path.lexists(path))
+        target = next(path for path in names(prefix) if not os.path.lexists(path))
         self.filesystem.move(prefix, target)
         at = clock.wall()
         self.filesystem.replace(os.path.join(target, NOTE), note_of(reason, at))
         return SetAside(path=target, name=os.path.basename(prefix), step=None, at=at, reason=reason)
+
+    def found_as(self, path: str) -> str:
+        """See `CheckpointKind.found_as`: one that is kept as the last good one gets its own name again."""
+        name = os.path.basename(path)
+        own = os.path.join(self.directory, name.removeprefix(LAST_GOOD))
+        if name.startswith(LAST_GOOD) and not os.path.lexists(own):
+            refuse_link(path)
+            self.filesystem.move(path, own)
+        return own
+
+    def choose(self, path: str, later: Collection[str]) -> None:
+        """See `CheckpointKind.choose`: nothing but the manifests of those that are left says which is the newest."""
 
     def _found(self) -> list[tuple[Candidate, Manifest | None]]:
         """Return the checkpoints with their manifests, in the order in which to try them.

@@ -8,13 +8,16 @@ For ``model.ckpt-1200`` in the same directory:
 
 Moving the files back up undoes it. A directory with the note is no run directory, and its files are no checkpoint. The
 index is moved first: an interrupted move leaves no checkpoint behind, and is finished next time.
+
+What ``tb-supervisor rewind`` moves is good, and never deleted: ``rewound-model.ckpt-1200/``, ``rewound-2-...`` and so
+on. The word comes first: a framework that counts its checkpoints by how their names begin does not count these.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import count
@@ -30,6 +33,9 @@ NOTE = "why-set-aside.txt"
 DAMAGED = ".damaged"
 """Ends the name of such a directory; a number may follow, after a dash."""
 
+REWOUND = "rewound-"
+"""Begins the name of one that `rewind` has moved; a number may follow, and a dash."""
+
 LAST_GOOD = "last-good-"
 """Begins the name under which a checkpoint is kept where a framework deletes it under its own."""
 
@@ -37,6 +43,10 @@ MAX_SET_ASIDE = 5
 """Limit per logdir; beyond it the oldest are deleted, and logged."""
 
 _DIRECTORY = re.compile(r"(?P<name>.+)\.damaged(?:-(?P<number>\d+))?")
+_REWOUND = re.compile(rf"{REWOUND}(?:\d+-)?(?P<name>.+)")
+
+Names = Callable[[str], Iterator[str]]
+"""Yields the paths that one that is set aside may have, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +75,7 @@ def find_set_aside(
     """
     found = []
     for entry in entries:
-        match = _DIRECTORY.fullmatch(entry)
+        match = _DIRECTORY.fullmatch(entry) or (_REWOUND.fullmatch(entry) if own is None else None)
         if match is None or (own is not None and own.fullmatch(match["name"]) is None):
             continue
         path = os.path.join(directory, entry)
@@ -81,7 +91,14 @@ def find_set_aside(
 
 
 def move_aside(
-    filesystem: Filesystem, directory: str, name: str, files: Iterable[str], *, reason: str, at: float
+    filesystem: Filesystem,
+    directory: str,
+    name: str,
+    files: Iterable[str],
+    *,
+    reason: str,
+    at: float,
+    names: Names | None = None,
 ) -> SetAside:
     """Move a checkpoint's files into a directory of their own, durably.
 
@@ -90,11 +107,12 @@ def move_aside(
         files: the names of its files, the index first.
         reason: goes into the note.
         at: wall time, goes into the note.
+        names: what its directory may be called. Default: `names_aside`.
 
     Raises:
         OSError: if a file cannot be moved; those before it stay moved.
     """
-    path = _free_directory(filesystem, directory, name)
+    path = _free_directory(filesystem, directory, name, names or names_aside)
     filesystem.make_directory(path)
     refuse_link(path)
     filesystem.replace(os.path.join(path, NOTE), note_of(reason, at))
@@ -131,16 +149,23 @@ def names_aside(path: str) -> Iterator[str]:
     yield from (f"{path}{DAMAGED}-{number}" for number in count(2))
 
 
+def names_rewound(path: str) -> Iterator[str]:
+    """Yield the names that a directory for a checkpoint may have that a restart is not to resume from."""
+    directory, name = os.path.split(path)
+    yield os.path.join(directory, f"{REWOUND}{name}")
+    yield from (os.path.join(directory, f"{REWOUND}{number}-{name}") for number in count(2))
+
+
 def note_of(reason: str, at: float) -> bytes:
     """Return the content of the note."""
     when = datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="seconds")
     return f"{when}\n{reason}\n".encode()
 
 
-def _free_directory(filesystem: Filesystem, directory: str, name: str) -> str:
+def _free_directory(filesystem: Filesystem, directory: str, name: str, names: Names) -> str:
     """Return the path of a directory that does not exist yet, or holds only the note of a move that did not begin."""
     taken = set(filesystem.list_names(directory))
-    paths = ((target, os.path.join(directory, target)) for target in names_aside(name))
+    paths = ((target, os.path.join(directory, target)) for target in names(name))
     return next(path for target, path in paths if target not in taken or set(filesystem.list_names(path)) <= {NOTE})
 
 

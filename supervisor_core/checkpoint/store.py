@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -41,7 +41,7 @@ from supervisor_core.checkpoint.recovery import (
     unlisted,
 )
 from supervisor_core.checkpoint.retention import Saved
-from supervisor_core.checkpoint.set_aside import SetAside, finish_asides, move_aside
+from supervisor_core.checkpoint.set_aside import Names, SetAside, finish_asides, move_aside, names_aside
 from supervisor_core.checkpoint.state_file import (
     CheckpointState,
     SaveId,
@@ -297,8 +297,10 @@ class CheckpointStore(CheckpointKind):
             deleted.append(path)
         return tuple(deleted)
 
-    def set_aside(self, prefix: str, reason: str, *, clock: Clock = SYSTEM_CLOCK) -> SetAside | None:
-        """Move a damaged checkpoint into a directory of its own, with the reason; see `set_aside.py`.
+    def set_aside(
+        self, prefix: str, reason: str, *, clock: Clock = SYSTEM_CLOCK, names: Names = names_aside
+    ) -> SetAside | None:
+        """Move a checkpoint into a directory of its own, with the reason; see `set_aside.py`.
 
         Only for the session that holds the logdir. Moves only this run's own checkpoints.
 
@@ -312,7 +314,12 @@ class CheckpointStore(CheckpointKind):
         files = files_of(name, self._own_entries(directory)) if self._names.matches(name) else []
         if self._is_graph_only(files):
             return None
-        return move_aside(self.filesystem, directory, name, files, reason=reason, at=clock.wall())
+        return move_aside(self.filesystem, directory, name, files, reason=reason, at=clock.wall(), names=names)
+
+    def choose(self, path: str, later: Collection[str]) -> None:
+        """See `CheckpointKind.choose`: the state file names it without a save, so that no ledger counts."""
+        kept = [saved for saved in self.history().kept if saved.path != path and saved.path not in later]
+        self.record(path, kept=[*kept, Saved(path, self._modified_at(path) or 0.0)])
 
     def finish_moves(self) -> None:
         """Finish the moves of earlier sessions that were killed while they moved a checkpoint into its place.

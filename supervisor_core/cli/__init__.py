@@ -158,6 +158,7 @@ COMMANDS = {
     "mcp": "supervisor_core.cli.mcp",
     "report": "supervisor_core.cli.report",
     "rules": "supervisor_core.cli.render",
+    "rewind": "supervisor_core.cli.rewind",
     "run": "supervisor_core.cli.run",
     "stacks": "supervisor_core.cli.stacks",
     "verify": "supervisor_core.cli.verify",

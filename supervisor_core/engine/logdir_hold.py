@@ -33,7 +33,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs, utc_text
@@ -149,6 +149,24 @@ class LogdirHold:
         if history.warning:
             _LOG.warning("%s", history.warning)
         return history
+
+    @contextlib.contextmanager
+    def while_idle(self) -> Iterator[None]:
+        """Keep sessions out for as long as this takes, and leave no trace in the run's history.
+
+        Raises:
+            LogdirInUseError: if one is alive; names it.
+        """
+        holder, flaw = self._take_lock()
+        try:
+            last, _ = self._read()
+            is_locked = holder is None and flaw is None
+            saves = last is not None and not last.yields_logdir
+            if holder is not None or (last is not None and saves and self._is_alive(last, is_locked=is_locked)):
+                raise LogdirInUseError(f"The logdir {self._logdir} is in use by {self._describe(last, holder)}")
+            yield
+        finally:
+            self._release_lock()
 
     def _take_lock(self) -> tuple[LockedError | None, OSError | None]:
         """Return who holds the lock, and why it could not be taken."""

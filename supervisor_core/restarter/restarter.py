@@ -211,8 +211,8 @@ class Restarter:
             if advice and decision.by_counts:
                 inspect = command_line("tb-supervisor", "inspect", "--run=.", "--", self._directory)
                 after += (
-                    f". If the newest checkpoint is in doubt, `{inspect}` says so, and names the last good one: "
-                    "move those after it away first"
+                    f". If the newest checkpoint is in doubt, `{inspect}` says so, and how to resume from the last "
+                    "good one"
                 )
         say(f"launch {facts.attempt} has ended: {what}; {decision.reason}{after}")
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,8 +22,12 @@ from trial import run_of
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.sealed_files import SealedFiles
+from supervisor_core.checkpoint.set_aside import REWOUND
 from supervisor_core.cli import main
+from supervisor_core.run.judge.finding_subject import Subject
 from supervisor_core.run.model.run import Run
+from supervisor_core.run.model.thresholds import Thresholds
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("facade_program.py")
@@ -113,8 +119,23 @@ def test_a_training_that_has_gone_wrong_keeps_its_last_good_checkpoint(
     good = run.last_good
     assert good is not None and good.step == 8 and is_whole(good.moved_to or good.path or "")
     shown = inspected(tmp_path)
-    assert re.search(r"\S+-8(, the last good one \(step 8\)|, of step 8\.)", " ".join(shown.split())), shown
+    assert re.search(r"tb-supervisor rewind -- \S+-8\b|\S+-8, of step 8\.", " ".join(shown.split())), shown
     assert "on disk; in doubt: " in shown and re.search(r"WARNING The checkpoint \S+-20 is in doubt: ", done.stderr)
+
+
+@pytest.mark.parametrize("facade", ONE_OF_EACH, indirect=True)
+def test_after_the_command_of_its_finding_it_goes_on_from_there(tmp_path: Path, train: Train, facade: str) -> None:
+    """`rewind`, as the training that died of it is told to: the next start resumes at step 8, and nothing is gone."""
+    train(facade, tmp_path, 20, nan_at=9)
+    before = run_of(tmp_path)
+    subject = Subject(LogdirWatch(str(tmp_path)).refresh().runs["."], time.time(), Thresholds())
+    assert before.last_good is not None
+    words = shlex.split(subject.rewind(before.last_good))
+    done = CliRunner().invoke(main, words[1:])
+    assert done.exit_code == 0 and done.output.count("Moved ") == 2, done.output
+    said = train(facade, tmp_path, 22)
+    assert run_of(tmp_path).sessions[-1].restored_step == 8, said.stderr
+    assert len(list(tmp_path.rglob(f"{REWOUND}*"))) == 2
 
 
 @pytest.mark.parametrize("facade", ONE_OF_EACH, indirect=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
 from supervisor_core.events.telemetry import LaunchRecord, StallRecord, StopRecord, summary_bytes
+from tests.checkpoint.bundle_writer import write_run
 from tests.story.session import Scripted as EveryStep
 
 Scripted = partial(EveryStep, write_every=200)
@@ -212,6 +213,7 @@ def _saves_no_more(run: Path, now: float, began: float = 2 * HOUR) -> GoesOn:
 
 def _nan(run: Path, now: float, **how: Any) -> GoesOn:
     session = Scripted(run, now - HOUR).train(HOUR - 600)
+    _files(run)
     session.nan_from = session.step + 1
     session.train(590, **how)
     return trains(session, **how)
@@ -324,8 +326,7 @@ def _recovers_all_the_time(run: Path, now: float) -> GoesOn:
 
 def _files(run: Path) -> None:
     """Make the files of the checkpoints that were saved."""
-    for path in _saves_of(run):
-        Path(path).touch()
+    write_run(run, [int(path.rpartition("-")[2]) for path in _saves_of(run)])
 
 
 def _full_disk(run: Path, now: float) -> EveryStep:
@@ -348,9 +349,9 @@ def _failed_with_a_full_disk(run: Path, now: float) -> GoesOn:
 
 def _killed_with_nan(run: Path, now: float) -> GoesOn:
     session = Scripted(run, now - HOUR - 300).train(HOUR - 900)
-    _files(run)
     session.nan_from = session.step + 1
     session.train(890)
+    _files(run)
     return nothing
 
 

@@ -11,7 +11,7 @@ from tests.cases import each
 from tests.structure.parsed import ROOT, tree_of
 
 SOURCES = [path for part in ("supervisor_core", "tb_plugin", "examples/demo") for path in (ROOT / part).rglob("*.py")]
-COMMANDS = r"inspect|verify|stacks|run|exporter|rules|manifests|dashboard|watch"
+COMMANDS = r"inspect|verify|rewind|stacks|run|exporter|rules|manifests|dashboard|watch"
 PROGRAMS = rf"tb-supervisor (?:{COMMANDS})|tensorboard|pip|htpasswd|kill|rm|mv|cp|chmod|chown|ls|ps|cat|ss"
 BY_HAND = re.compile(rf"(?<![\w/.-])(?:{PROGRAMS})(?: [-\w=:./'\"\[\],+]+)* [^\s\0]*\0")
 """A program, words, and something that is filled in."""

@@ -67,8 +67,11 @@ def test_what_is_said(said: Mapping[str, tuple[Finding, ...]], name: str) -> Non
 
 def test_after_nan_a_restart_is_led_to_the_last_good_checkpoint(said: Mapping[str, tuple[Finding, ...]]) -> None:
     """By itself it would take the newest one, which is in doubt."""
-    actions = [found.action or "" for found in said["was killed with NaN"]]
-    assert len(actions) == 2 and all("ove the checkpoints after model.ckpt-" in action for action in actions)
+    lost, nan = said["was killed with NaN"]
+    assert nan.is_command and nan.action is not None and nan.action.startswith("tb-supervisor rewind -- '")
+    assert f"`{nan.action}`" in (lost.action or "")
+    (alive,) = said["has a loss that is NaN"]
+    assert (alive.action or "").startswith("Stop the training, then type `tb-supervisor rewind -- '")
 
 
 def test_the_exporter_says_it(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from supervisor_core.base.log import command_line
+from supervisor_core.checkpoint.names import last_part
 from supervisor_core.run.judge.finding import KINDS, Finding
 from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.checkpoints import Checkpoint
@@ -90,12 +92,34 @@ class Subject:
         )
         return f"{_are(run.step - saved.step)} in no checkpoint since step {saved.step:,}{long}."
 
-    def resume(self) -> str:
-        """Return what to do about a training that has ended: to start it again, and where it then continues."""
+    def rewind(self, good: Checkpoint) -> str:
+        """Return the command that lets the next start resume from an earlier checkpoint.
+
+        Its path is as its session named it; below the run's directory where it was below the session's.
+        """
+        path = good.moved_to or good.path or ""
+        logdir = next((each.logdir for each in self.run.sessions if each.id == good.session), None)
+        if logdir and path.startswith(f"{logdir}/"):
+            path = f"{self.watched.directory}{path.removeprefix(logdir)}"
+        elif not (path.startswith("/") or "://" in path):
+            path = f"{self.watched.directory}/{last_part(path)}"
+        return command_line("tb-supervisor", "rewind", "--", absolute(path))
+
+    def has_later(self, good: Checkpoint) -> bool:
+        """Return whether a start would resume from a checkpoint that was saved after this one."""
+        after = itertools.takewhile(lambda saved: saved is not good, reversed(self.run.checkpoints))
+        return any(saved.ok and saved.is_there is not False for saved in after)
+
+    def resume(self, rewound: Checkpoint | None = None) -> str:
+        """Return what to do about a training that has ended: to start it again, and where it then continues.
+
+        Args:
+            rewound: where `rewind` lets it continue; None without that.
+        """
         is_given_up = self.run.state == "failed" and final_launch(self.run.launches) is not None
         # Without --reset a restarter that has given the run up counts on, and soon gives it up again.
         how = "start the training again" + (" by the same tb-supervisor command with --reset" if is_given_up else "")
-        saved = self.run.last_good or self.newest_checkpoint()
+        saved = rewound or self.newest_checkpoint()
         return how if saved is None or saved.step is None else f"{how}; it resumes at step {saved.step:,}"
 
 

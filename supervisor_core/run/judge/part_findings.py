@@ -12,7 +12,7 @@ from supervisor_core.run.fold.notices import notice_text
 from supervisor_core.run.judge.culprit import Paced, Straggler, name_of_chief, straggler
 from supervisor_core.run.judge.finding import SEVERITIES, Finding
 from supervisor_core.run.judge.finding_subject import Subject, found
-from supervisor_core.run.judge.troubles import UNKNOWN_WHY, command_for, failed_saves, why_not_saved, without_later
+from supervisor_core.run.judge.troubles import UNKNOWN_WHY, command_for, failed_saves, why_not_saved
 from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.run import Session, WorkerHistory
 from supervisor_core.run.model.words import counted, duration, in_a_line, named, next_sentence, rate, sentence
@@ -145,13 +145,17 @@ def loss(about: Subject) -> Iterator[Finding]:
     if run.loss_finite is not False:
         return
     since, good = run.loss_nonfinite_since, run.last_good
+    command = None
     if good is None:
-        action = "Stop the training: there is no checkpoint from before." if about.is_alive else None
+        action = "No good checkpoint is known: begin again at step 0, in another directory."
+        action = f"Stop the training. {action}" if about.is_alive else action
+    elif about.is_alive:
+        then = f"the next start resumes from the last good checkpoint, of step {good.step or 0:,}"
+        action = f"Stop the training, then type `{about.rewind(good)}`: {then}."
+    elif about.has_later(good):
+        action = command = about.rewind(good)
     else:
-        name = last_part(good.moved_to or good.path or "")
-        which = f"{name}, the last good checkpoint (step {good.step or 0:,})"
-        copy = f"Copy {which}, to another directory"
-        action = f"{copy}; then stop the training." if about.is_alive else f"To train on, {without_later(good)}."
+        action = f"To train on, {about.resume(good)}."
     yield found(
         "loss_not_finite",
         {"since": "" if since is None else f" since step {since:,}"},
@@ -159,6 +163,7 @@ def loss(about: Subject) -> Iterator[Finding]:
         is_old=not about.is_alive,
         cost="Its further steps are most likely useless." if about.is_alive else None,
         action=action,
+        command=command,
         of=about.last,
         step=since,
         path=None if good is None else good.path,

@@ -83,7 +83,7 @@ def _lost(about: Subject) -> Iterator[Finding]:
     if last is None:
         return
     who, before = process(last), at_death(about, last)
-    action = f"{before.first}, then {about.resume()}" if before.first else about.resume()
+    action = f"{before.first}, then {before.resume}" if before.first else before.resume
     if last.gone:
         text = say("lost/gone", who=who)
     else:
@@ -144,13 +144,14 @@ def _failed(about: Subject) -> Iterator[Finding]:
         text += say("failed/given_up", why=sentence(end.reason))
     before = None if last is None else at_death(about, last)
     and_then = f"{before.first}, then" if before is not None and before.first else "and"
+    resume = about.resume() if before is None else before.resume
     yield found(
         "failed",
         text + ("" if before is None else before.text),
         is_old=about.is_old(since),
         since=since,
         cost=about.unsaved(),
-        action=f"Read the error in the trainer's log, repair its cause, {and_then} {about.resume()}.",
+        action=f"Read the error in the trainer's log, repair its cause, {and_then} {resume}.",
         of=last,
         step=run.step,
         error=in_a_line(error),

@@ -6,7 +6,6 @@ import re
 from typing import NamedTuple
 
 from supervisor_core.base.log import command_line
-from supervisor_core.checkpoint.names import last_part
 from supervisor_core.run.judge.finding_subject import Subject
 from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.checkpoints import Checkpoint
@@ -25,6 +24,8 @@ class AtDeath(NamedTuple):
     """Sentences that follow others; empty where nothing was."""
     first: str
     """What to do before it is started again, as the begin of a sentence; empty where there is nothing."""
+    resume: str
+    """What to do then; see `Subject.resume`."""
     error: str | None
 
 
@@ -61,16 +62,10 @@ def command_for(about: Subject, last: Session, error: str | None) -> str:
     return about.listing() if error is not None and _OF_DIRECTORY.search(error) else about.disk_space()
 
 
-def without_later(good: Checkpoint) -> str:
-    """Return what has a restart resume from an earlier checkpoint, which the newest one would be otherwise."""
-    name, step = last_part(good.moved_to or good.path or ""), f"{good.step or 0:,}"
-    return f"move the checkpoints after {name}, the last good one (step {step}), to another directory"
-
-
 def at_death(about: Subject, last: Session) -> AtDeath:
     """Return what was true of a run when its process died: its directory was renamed, no checkpoint could be saved, no
     event written, the loss was not finite."""
-    texts, first, error = [], "", None
+    texts, first, error, rewound = [], "", None, None
     failed = failed_saves(about, last)
     in_a_row = max(last.save_failures_in_a_row, len(failed))
     if in_a_row >= about.thresholds.save_failures:
@@ -84,10 +79,11 @@ def at_death(about: Subject, last: Session) -> AtDeath:
     if error is not None:
         back = move_back(about, last, error) or move_back(about, last, last.events_error)
         what = "move the directory back" if back else "repair what keeps files from being written"
-        first = f"{what} ({back or command_for(about, last, error)})"
+        first = f"{what} (`{back or command_for(about, last, error)}`)"
     if about.run.loss_finite is False:
         since_step, good = about.run.loss_nonfinite_since, about.run.last_good
         texts.append(say("lost/nan", since="" if since_step is None else f" since step {since_step:,}"))
-        if not first and good is not None:
-            first = without_later(good)
-    return AtDeath("".join(f" {text}" for text in texts), first, error)
+        if good is not None and about.has_later(good):
+            rewound, command = good, f"type `{about.rewind(good)}`"
+            first = f"{first}, {command}" if first else command
+    return AtDeath("".join(f" {text}" for text in texts), first, about.resume(rewound), error)

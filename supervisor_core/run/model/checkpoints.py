@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from supervisor_core.checkpoint.names import last_part
-from supervisor_core.checkpoint.set_aside import DAMAGED, LAST_GOOD
+from supervisor_core.checkpoint.set_aside import DAMAGED, LAST_GOOD, REWOUND
 from supervisor_core.events.record_fields import replaced
 from supervisor_core.events.telemetry import CheckpointRecord, SkippedCheckpoint
 
@@ -23,7 +23,7 @@ class Checkpoint(CheckpointRecord):
     damage: str | None = None
     """What was wrong with it when a later session passed it over; None where none did."""
     moved_to: str | None = None
-    """Where it is if it is no longer at `path`: set aside as damaged, or kept as the last good one."""
+    """Where it is if it is no longer at `path`: set aside as damaged or by `rewind`, or kept as the last good one."""
     inferred: bool = False
 
     @property
@@ -48,6 +48,8 @@ class Checkpoint(CheckpointRecord):
             where = f"on disk as {last_part(self.moved_to or '')}"
         elif self.is_set_aside:
             where = "damaged, set aside"
+        elif self.moved_to is not None:
+            return "set aside by rewind"
         elif self.damage is not None:
             where = f"damaged, {where}".removesuffix(", ")
         if self.damage is not None:
@@ -59,7 +61,7 @@ class Checkpoint(CheckpointRecord):
     @property
     def is_set_aside(self) -> bool:
         """Whether it was found damaged, and moved into a directory of its own."""
-        return self.moved_to is not None and not self._is_last_good
+        return self.moved_to is not None and not last_part(self.moved_to).startswith((LAST_GOOD, REWOUND))
 
     @property
     def _is_last_good(self) -> bool:
@@ -167,8 +169,8 @@ def _moved_to(path: str, present: Present) -> str | None:
     if present(f"{path}{DAMAGED}"):
         return f"{path}{DAMAGED}"
     name = last_part(path)
-    kept = f"{path.removesuffix(name)}{LAST_GOOD}{name}"
-    return kept if present(kept) else None
+    others = (f"{path.removesuffix(name)}{prefix}{name}" for prefix in (LAST_GOOD, REWOUND))
+    return next(filter(present, others), None)
 
 
 def _inferred_on_disk(saved: Checkpoint, present: Present) -> bool | None:

@@ -1,0 +1,85 @@
+"""``tb-supervisor rewind``: lets the next start of a training resume from an earlier checkpoint."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from supervisor_core.base.errors import DamagedCheckpointError, LogdirInUseError
+from supervisor_core.base.log import error_text, printable
+from supervisor_core.checkpoint.contents import FORMATS
+from supervisor_core.checkpoint.guard import LOCK_NAME
+from supervisor_core.checkpoint.names import basename_of, last_part
+from supervisor_core.checkpoint.recovery import CheckpointKind
+from supervisor_core.checkpoint.recovery import rewind as rewind_to
+from supervisor_core.checkpoint.sealed_store import SealedStore
+from supervisor_core.checkpoint.set_aside import LAST_GOOD
+from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.cli import WrongInput, paths
+from supervisor_core.engine.logdir_hold import LogdirHold
+from supervisor_core.storage.local import absolute, local_path
+
+_LEVELS = 3
+"""How far above a checkpoint its logdir is looked for."""
+
+
+@click.command(
+    short_help="Let the next start resume from an earlier checkpoint.",
+    epilog="\b\nExamples:\n  tb-supervisor rewind /runs/mnist/checkpoints/ckpt-800\n"
+    "  tb-supervisor rewind /runs/mnist/model.ckpt-800",
+)
+@click.argument("checkpoint", shell_complete=paths)
+def rewind(checkpoint: str) -> None:
+    """Let the next start of a training resume from CHECKPOINT, as after a loss that became NaN.
+
+    CHECKPOINT is a directory such as ckpt-800, or the name of a TensorFlow checkpoint without its ending. Checkpoints
+    that a start would resume from before it get a new name, rewound-NAME, beside it. None is deleted.
+
+    Exit status: 0 if the next start resumes from it; 1 if it is damaged, or one cannot be moved; 2 if there is no such
+    checkpoint, or the training is alive.
+    """
+    path = absolute(checkpoint.rstrip("/").removesuffix(".index"))
+    store = _store_of(path)
+    logdir = _logdir_of(store)
+    try:
+        with LogdirHold(logdir).while_idle():
+            moved = rewind_to(store, path)
+    except LogdirInUseError as error:
+        raise WrongInput(f"{error}. Stop the training first.") from error
+    except DamagedCheckpointError as error:
+        raise click.ClickException(f"Nothing was moved: {error}") from error
+    except OSError as error:
+        raise click.ClickException(f"Not all was moved; repeat the command: {error_text(error)}") from error
+    for item in moved:
+        click.echo(printable(f"Moved {item.name} to {item.path}"))
+    name = last_part(path).removeprefix(LAST_GOOD)
+    more = "" if moved else ", as before"
+    click.echo(printable(f"The next start in {logdir} resumes from {name}{more}."))
+
+
+def _store_of(path: str) -> CheckpointKind:
+    """Return the checkpoints among which one is."""
+    directory, name = os.path.split(path)
+    own = name.removeprefix(LAST_GOOD)
+    prefix = next((prefix for prefix in FORMATS if own.startswith(prefix) and own[len(prefix) :][:1].isdigit()), None)
+    if prefix is not None and local_path(path) is not None and os.path.isdir(path):
+        return SealedStore(directory, prefix)
+    above = os.path.dirname(directory)
+    store = CheckpointStore(directory, basename_of(name))
+    if not store.filesystem.is_file(store.state_path):
+        inner = CheckpointStore(above, f"{last_part(directory)}/{basename_of(name)}")
+        store = inner if inner.filesystem.is_file(inner.state_path) else store
+    if not store.filesystem.is_file(f"{path}.index"):
+        raise WrongInput(f"There is no checkpoint {path}.")
+    return store
+
+
+def _logdir_of(store: CheckpointKind) -> str:
+    """Return the logdir whose session saves in a directory: the nearest one with a lock, else the run's own."""
+    found = store.directory
+    for _ in range(_LEVELS):
+        if os.path.lexists(os.path.join(found, LOCK_NAME)):
+            return found
+        found = os.path.dirname(found)
+    return store.run
