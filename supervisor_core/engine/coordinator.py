@@ -1,4 +1,4 @@
-"""`Coordinator`: stops the threads of one training together and raises the first error in ``join``.
+"""`RuntimeCoordinator`: stops the threads of one training together and raises the first error in ``join``.
 
 The contract is that of ``tf.train.Coordinator``, of which TensorFlow's own code uses the public methods only, so a
 class may inherit from both. Differences: it holds no lock, so a signal handler may call `request_stop` (see
@@ -30,7 +30,7 @@ RELEASE_AFTER_SECS = 5.0
 """How long threads have to stop by themselves before the release callback runs, in seconds."""
 
 LOOK_AGAIN_SECS = 0.05
-"""How often `Coordinator.join` checks the threads if no watcher thread can be started, in seconds."""
+"""How often `RuntimeCoordinator.join` checks the threads if no watcher thread can be started, in seconds."""
 
 
 class _Report(NamedTuple):
@@ -38,11 +38,11 @@ class _Report(NamedTuple):
     traceback: TracebackType | None
 
 
-class Coordinator:
+class RuntimeCoordinator:
     """Lets any thread stop all threads, and raises the first error in `join`.
 
     Example:
-        >>> coord = Coordinator()
+        >>> coord = RuntimeCoordinator()
         >>> def work():
         ...     with coord.stop_on_exception():
         ...         while not coord.should_stop():

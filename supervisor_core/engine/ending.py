@@ -50,7 +50,7 @@ from supervisor_core.base.errors import (
 from supervisor_core.base.options import Options
 from supervisor_core.engine import open_sessions
 from supervisor_core.engine.blocking_call import BlockingCall
-from supervisor_core.engine.coordinator import Coordinator, text_of
+from supervisor_core.engine.coordinator import RuntimeCoordinator, text_of
 from supervisor_core.engine.deadline import JOIN_SECS, Deadline, ExitTimer, StopDeadline
 from supervisor_core.engine.environment import LAST_PUSH_SECS
 from supervisor_core.engine.recorder import StopInfo
@@ -129,7 +129,7 @@ class StopReason:
 class SessionState:
     """One session, and then the next; plain data."""
 
-    coord: Coordinator
+    coord: RuntimeCoordinator
     """The coordinator of its threads."""
     logdir: str | None
     """The run's directory; None where nothing is written."""

@@ -12,7 +12,7 @@ from supervisor_core.base.errors import LogdirInUseError, OptionsError
 from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.engine import open_sessions
-from supervisor_core.engine.coordinator import Coordinator
+from supervisor_core.engine.coordinator import RuntimeCoordinator
 from supervisor_core.engine.deadline import StopDeadline
 from supervisor_core.engine.ending import Ending, SessionState
 from supervisor_core.engine.notices import HAS_ENDED, NOT_BEGUN, log_unrecorded
@@ -59,7 +59,7 @@ class SessionLifecycle(Generic[EndingT]):
         self,
         new_ending: Callable[[SessionState, Options, Clock], EndingT],
         *,
-        coord: Coordinator,
+        coord: RuntimeCoordinator,
         options: Options,
         logdir: str | None,
         writer: Any,

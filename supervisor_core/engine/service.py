@@ -1,4 +1,5 @@
-"""`LooperThread`: calls a function at an interval until the coordinator stops. `ServiceThread` adds health and retries.
+"""`RuntimeLooperThread`: calls a function at an interval until the coordinator stops. `RuntimeServiceThread`: one with
+health and retries.
 
 A `Policy` decides which errors of a service are retried, end the service, or stop the run. A `ServiceRegistry` keeps
 the services of a session, with unique names.
@@ -16,7 +17,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.errors import ServiceError
-from supervisor_core.engine.coordinator import Coordinator, text_of
+from supervisor_core.engine.coordinator import RuntimeCoordinator, text_of
 from supervisor_core.engine.retry import Backoff
 from supervisor_core.events.telemetry import ThreadStatus
 
@@ -58,7 +59,7 @@ class Policy:
 _COORDINATOR_METHODS = ("should_stop", "wait_for_stop", "request_stop", "register_thread", "stop_on_exception")
 
 
-class LooperThread(threading.Thread):
+class RuntimeLooperThread(threading.Thread):
     """A daemon thread that calls `run_loop`, or ``target``, until the coordinator stops; the first time at once.
 
     An exception is reported to the coordinator and ends the thread. Calls keep the phase of the schedule (start,
@@ -70,7 +71,7 @@ class LooperThread(threading.Thread):
 
     def __init__(
         self,
-        coord: Coordinator,
+        coord: RuntimeCoordinator,
         timer_interval_secs: float | None,
         target: Callable[..., object] | None = None,
         args: Iterable[Any] | None = None,
@@ -81,7 +82,7 @@ class LooperThread(threading.Thread):
         """Register with the coordinator; ``start()`` starts it.
 
         Args:
-            coord: a `Coordinator`, or anything with its methods.
+            coord: a `RuntimeCoordinator`, or anything with its methods.
             timer_interval_secs: seconds from the start of one call to the start of the next; None calls back to back.
             target: what to call. Default: nothing; a subclass overrides `run_loop`.
             args: positional arguments of the target.
@@ -146,7 +147,7 @@ SHORT_TEXT = 500
 """Length of an error's first line in a status, in characters; the log has the whole text."""
 
 
-class ServiceThread(LooperThread):
+class RuntimeServiceThread(RuntimeLooperThread):
     """A periodic service with a health, whose errors are retried, stop the run, or end only the service.
 
     By default an exception is reported to the coordinator, with a note that names the service (from Python 3.11), so
@@ -156,7 +157,7 @@ class ServiceThread(LooperThread):
 
     def __init__(
         self,
-        coord: Coordinator,
+        coord: RuntimeCoordinator,
         timer_interval_secs: float | None,
         target: Callable[..., object] | None = None,
         args: Iterable[Any] | None = None,
@@ -179,9 +180,9 @@ class ServiceThread(LooperThread):
             on_failure: called after every failure, in the service's thread.
 
         Raises:
-            ValueError: as in `LooperThread`, and if ``coord`` is no `Coordinator` of this package.
+            ValueError: as in `RuntimeLooperThread`, and if ``coord`` is no `RuntimeCoordinator` of this package.
         """
-        if not isinstance(coord, Coordinator):
+        if not isinstance(coord, RuntimeCoordinator):
             raise ValueError(f"'coord' argument must be a supervisor_core Coordinator: {coord}")
         super().__init__(coord, timer_interval_secs, target=target, args=args, kwargs=kwargs, clock=clock)
         self.name = name
@@ -345,7 +346,7 @@ class ServiceThread(LooperThread):
 
 
 class HasStatus(Protocol):
-    """Anything with a name and a health: a `ServiceThread`, or an adapter for another thread."""
+    """Anything with a name and a health: a `RuntimeServiceThread`, or an adapter for another thread."""
 
     @property
     def name(self) -> str:

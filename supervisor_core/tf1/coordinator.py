@@ -13,13 +13,12 @@ from typing import Any
 import tensorflow as tf
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.engine.coordinator import Coordinator as RuntimeCoordinator
-from supervisor_core.engine.service import LooperThread as RuntimeLooperThread
-from supervisor_core.engine.service import ServiceThread as RuntimeServiceThread
+from supervisor_core.engine.coordinator import RuntimeCoordinator
+from supervisor_core.engine.service import RuntimeLooperThread, RuntimeServiceThread
 
 
 class Coordinator(RuntimeCoordinator, tf.compat.v1.train.Coordinator):
-    """Coordinates threads; see `supervisor_core.engine.coordinator.Coordinator`.
+    """Coordinates threads; see `supervisor_core.engine.coordinator.RuntimeCoordinator`.
 
     Args:
         clean_stop_exception_types: exceptions that end the run cleanly. Default: ``(tf.errors.OutOfRangeError,)``.
@@ -43,11 +42,11 @@ class _OriginalLooperThread(tf.compat.v1.train.LooperThread):
 
 
 class ServiceThread(RuntimeServiceThread, _OriginalLooperThread):
-    """A periodic service; see `supervisor_core.engine.service.ServiceThread`."""
+    """A periodic service; see `supervisor_core.engine.service.RuntimeServiceThread`."""
 
 
 class LooperThread(RuntimeLooperThread, _OriginalLooperThread):
-    """Calls a target periodically; see `supervisor_core.engine.service.LooperThread`."""
+    """Calls a target periodically; see `supervisor_core.engine.service.RuntimeLooperThread`."""
 
     @staticmethod
     def loop(

@@ -17,7 +17,7 @@ from supervisor_core.base.options import refuse_verify_resume
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.engine import open_sessions
 from supervisor_core.engine.chief_status import ChiefStatus
-from supervisor_core.engine.coordinator import Coordinator
+from supervisor_core.engine.coordinator import RuntimeCoordinator
 from supervisor_core.engine.ending import Ending
 from supervisor_core.engine.lifecycle import Notifies, SessionLifecycle
 from supervisor_core.engine.step_lock import StepLock
@@ -120,7 +120,7 @@ class Lifecycle(SessionLifecycle[GraphEnding], SessionContext):
         if not self.state.is_not_owner:
             self.state.checkpoints = checkpoints
 
-    def coordinate(self, coord: Coordinator) -> None:
+    def coordinate(self, coord: RuntimeCoordinator) -> None:
         """Go on with another coordinator; a signal that came meanwhile asks it to stop at once."""
         self.state.coord = coord
         if self.state.reason.signum is not None:

@@ -18,7 +18,7 @@ import tensorflow as tf
 from supervisor_core.base.clock import SYSTEM_CLOCK
 from supervisor_core.base.errors import SaveFailedError
 from supervisor_core.base.options import Options
-from supervisor_core.engine.coordinator import Coordinator
+from supervisor_core.engine.coordinator import RuntimeCoordinator
 from supervisor_core.engine.retry import Backoff
 from supervisor_core.engine.service import Policy
 from supervisor_core.events.telemetry import ServiceInterval
@@ -134,7 +134,7 @@ Service = TypeVar("Service", bound=ServiceThread)
 
 def new_service(
     kind: type[Service],
-    coord: Coordinator,
+    coord: RuntimeCoordinator,
     lifecycle: Lifecycle,
     sess: Any,
     *,
@@ -154,7 +154,7 @@ def new_service(
 
 
 def new_readers(
-    coord: Coordinator,
+    coord: RuntimeCoordinator,
     lifecycle: Lifecycle,
     sess: Any,
     global_step: Any,
@@ -198,7 +198,7 @@ def new_readers(
     ]
 
 
-def start_queue_threads(sess: Any, queue_runners: Iterable[Any], coord: Coordinator) -> list[Any]:
+def start_queue_threads(sess: Any, queue_runners: Iterable[Any], coord: RuntimeCoordinator) -> list[Any]:
     """Start the threads of queue runners, around the step lock, and return them."""
     inner = sess.plain_session() if isinstance(sess, SupervisedSession) else sess
     threads: list[Any] = []

@@ -18,7 +18,7 @@ from supervisor_core.base.errors import SaveFailedError, SupervisorError
 from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.engine import open_sessions
-from supervisor_core.engine.coordinator import Coordinator
+from supervisor_core.engine.coordinator import RuntimeCoordinator
 from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.ending import Ending, SessionState
 from supervisor_core.engine.environment import versions
@@ -174,7 +174,7 @@ class Run(Notifies):
         self.options, self.state = options, state
         self._policy, self._task = policy, task
         self._new_saver, self._clock = saver, clock
-        self._coord = Coordinator(clock=clock)
+        self._coord = RuntimeCoordinator(clock=clock)
         self._directory = join(logdir, CHECKPOINTS)
         SealedStore(self._directory)  # which refuses a remote one
         self._writer: FileWriter | None = None

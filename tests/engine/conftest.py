@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from supervisor_core.engine import signal_safe_event
-from supervisor_core.engine.coordinator import Coordinator
-from supervisor_core.engine.service import ServiceThread
+from supervisor_core.engine.coordinator import RuntimeCoordinator
+from supervisor_core.engine.service import RuntimeServiceThread
 
 
 class HandClock:
@@ -37,7 +37,7 @@ class HandClock:
         self.wall_now += secs
 
 
-class TimedCoordinator(Coordinator):
+class TimedCoordinator(RuntimeCoordinator):
     """Waits by moving the clock's hands, and stops by itself at a given moment."""
 
     def __init__(self, clock: HandClock, until: float, clean: tuple[type[BaseException], ...] = ()) -> None:
@@ -89,7 +89,7 @@ class BlockedThread(threading.Thread):
         self.blocks_on.wait()
 
 
-class ScriptedService(ServiceThread):
+class ScriptedService(RuntimeServiceThread):
     """Each tick does the script's next item: take some seconds, raise, or call; after the last, nothing."""
 
     def __init__(

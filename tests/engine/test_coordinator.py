@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from supervisor_core.engine import coordinator
-from supervisor_core.engine.coordinator import Coordinator
+from supervisor_core.engine.coordinator import RuntimeCoordinator
 
 
 def test_25_after_join_it_passes(raised_by: Any) -> None:
     """Contract 25, 23: after a join no later one would raise it, so it is raised here."""
-    coord = Coordinator()
+    coord = RuntimeCoordinator()
     coord.join()
     error = StopIteration()
 
@@ -29,7 +29,7 @@ def test_25_after_join_it_passes(raised_by: Any) -> None:
 
 def test_33_a_traceback_does_not_grow(raised_by: Any) -> None:
     """Contract 33: every step may raise the same error."""
-    coord = Coordinator()
+    coord = RuntimeCoordinator()
     with coord.stop_on_exception():
         raise ValueError("seen at every step")
     depths = {len(traceback.extract_tb(raised_by(coord.raise_requested_exception).__traceback__)) for _ in range(5)}
@@ -42,22 +42,22 @@ def test_33_a_traceback_does_not_grow(raised_by: Any) -> None:
 def test_error_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """The recorded error is logged, with its traceback if there is one; an ignored one is not."""
     caplog.set_level(logging.INFO, "supervisor_core")
-    coord = Coordinator()
+    coord = RuntimeCoordinator()
     with coord.stop_on_exception():
         raise ValueError("seen")
     coord.request_stop(ValueError("ignored"))
     assert [record.getMessage() for record in caplog.records] == ["Error reported to Coordinator: seen"]
     assert caplog.records[0].exc_info
     caplog.clear()
-    Coordinator().request_stop(ValueError("bare"))
+    RuntimeCoordinator().request_stop(ValueError("bare"))
     assert caplog.messages == ["Error reported to Coordinator: <class 'ValueError'>, bare"]
 
 
 def test_whether_the_main_thread_asks(clock: Any) -> None:
     """A coordinator knows whether the main thread asks for, or waits for, a stop; what other threads ask counts for
     nothing, and neither does what was asked before `reset_loop_checks`."""
-    for ask in (Coordinator.should_stop, lambda coord: coord.wait_for_stop(0), lambda coord: coord.join()):
-        coord = Coordinator(clock=clock)
+    for ask in (RuntimeCoordinator.should_stop, lambda coord: coord.wait_for_stop(0), lambda coord: coord.join()):
+        coord = RuntimeCoordinator(clock=clock)
         service = threading.Thread(target=coord.should_stop)
         service.start()
         service.join()
@@ -90,7 +90,7 @@ def test_32_any_error_stops_and_is_raised(error: Any, clean_types: Any, raised_b
     """Contract 22, 32: one that was never raised, that counts as false, whose text cannot be made; where no type is
     clean, and where the types are such that nothing can be compared with them. Join raises the very object."""
     caplog.set_level(logging.INFO, "supervisor_core")
-    coord = Coordinator(clean_types)
+    coord = RuntimeCoordinator(clean_types)
     coord.request_stop(error)
     assert coord.should_stop()
     assert raised_by(coord.join) is error
@@ -100,7 +100,7 @@ def test_32_any_error_stops_and_is_raised(error: Any, clean_types: Any, raised_b
 @pytest.mark.parametrize("given", ["text", (None, None, None), (1, 2), ValueError])
 def test_32_not_an_exception(given: Any) -> None:
     """What is no exception stops the threads too, and join says what was wrong with it."""
-    coord = Coordinator()
+    coord = RuntimeCoordinator()
     coord.request_stop(given)
     assert coord.should_stop()
     with pytest.raises(ValueError, match=f"request_stop.. got a {type(given).__name__} outside of an except block"):
@@ -109,7 +109,7 @@ def test_32_not_an_exception(given: Any) -> None:
 
 def test_32_not_an_exception_while_handling_one(raised_by: Any) -> None:
     """What is no exception, passed while one is being handled, means that one."""
-    coord = Coordinator()
+    coord = RuntimeCoordinator()
     try:
         raise AbortedError
     except AbortedError as caught:
@@ -125,7 +125,7 @@ def test_request_stop_interrupted_by_itself(raised_by: Any, signal_at_line: Any)
     """Contract part 2: a handler that interrupts request_stop at any line and calls it too never hangs."""
     errors = ValueError("body"), ValueError("handler")
     for number in count(1):
-        coord = Coordinator()
+        coord = RuntimeCoordinator()
         with signal_at_line(number, coordinator, lambda coord=coord: coord.request_stop(errors[1])) as seen:
             coord.request_stop(errors[0])
         assert coord.wait_for_stop()
@@ -160,7 +160,7 @@ def test_a_join_lasts_until_the_last_thread_ends_or_the_grace_is_over(
             super().join(timeout)
             self.clock.wall_now -= 3600
 
-    coord = Coordinator(clock=clock)
+    coord = RuntimeCoordinator(clock=clock)
     coord.request_stop()
     start = clock.now
     threads: list[Any] = [ClockSetter(clock, secs, f"t{number}") for number, secs in enumerate(thread_secs)]
@@ -174,7 +174,7 @@ def test_a_join_lasts_until_the_last_thread_ends_or_the_grace_is_over(
 
 def test_join_names_stragglers_and_where_they_are(blocked: Any) -> None:
     """The error names each straggler, and the line at which it is."""
-    coord = Coordinator()
+    coord = RuntimeCoordinator()
     coord.request_stop()
     with pytest.raises(RuntimeError) as caught:
         coord.join([blocked], stop_grace_period_secs=0.01)
@@ -188,7 +188,7 @@ def test_join_logs_stragglers_that_it_does_not_raise(blocked: Any, caplog: Any, 
     """Contract part 2: a run that finished need not be failed by a straggler, which the log names; nor is an error
     hidden by one (contract 24)."""
     for error in (None, ValueError("cause")):
-        coord = Coordinator()
+        coord = RuntimeCoordinator()
         coord.register_thread(blocked)
         coord.request_stop(error)
         if error is None:
@@ -202,7 +202,7 @@ def test_join_logs_stragglers_that_it_does_not_raise(blocked: Any, caplog: Any, 
 
 def test_join_waits_for_threads_without_a_stop(blocked_thread: Any) -> None:
     """Before a stop is requested join waits for the threads' own end, however long, and ends with them."""
-    coord = Coordinator()
+    coord = RuntimeCoordinator()
     threads = [blocked_thread(name) for name in ("a", "b")]
     for thread in threads:
         thread.start()
@@ -218,7 +218,7 @@ def test_join_waits_for_threads_without_a_stop(blocked_thread: Any) -> None:
 
 def test_join_wakes_at_a_stop(blocked: Any, raised_by: Any) -> None:
     """A stop requested while join waits begins the grace period at once."""
-    coord = Coordinator()
+    coord = RuntimeCoordinator()
     error = ValueError()
     stopper = threading.Thread(target=coord.request_stop, args=(error,))
     stopper.start()
@@ -228,7 +228,7 @@ def test_join_wakes_at_a_stop(blocked: Any, raised_by: Any) -> None:
 
 def test_what_a_join_raises_is_raised_once(blocked: Any, monkeypatch: pytest.MonkeyPatch, raised_by: Any) -> None:
     """The join that a stop wakes raises its error; the requesting thread does not raise it again."""
-    coord, error, joined = Coordinator(), ValueError(), threading.Event()
+    coord, error, joined = RuntimeCoordinator(), ValueError(), threading.Event()
     monkeypatch.setattr("supervisor_core.engine.coordinator._log_report", lambda *_, **__: joined.wait(60))
     stopper = threading.Thread(target=coord.request_stop, args=(error,))
     stopper.start()
@@ -239,7 +239,7 @@ def test_what_a_join_raises_is_raised_once(blocked: Any, monkeypatch: pytest.Mon
 
 def test_join_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, blocked_thread: Any) -> None:
     """Join needs a thread of its own to be woken by; without one it looks again and again."""
-    coord = Coordinator()
+    coord = RuntimeCoordinator()
     threads = [blocked_thread("a"), blocked_thread("b")]
     for thread in threads:
         thread.start()
@@ -256,7 +256,7 @@ def test_join_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, bl
 
 def test_join_from_a_registered_thread() -> None:
     """A thread that is registered itself can join the others; it does not wait for its own end."""
-    coord = Coordinator()
+    coord = RuntimeCoordinator()
     failures: list[BaseException] = []
 
     def stop_all() -> None:
@@ -286,7 +286,7 @@ def test_join_from_a_registered_thread() -> None:
 def test_release_moment(clock: Any, after_secs: Any, grace_secs: float, joins: Any, scripted_thread: Any) -> None:
     """The release comes after its time, or after half the grace period if that is less; of several each at its own
     time, whatever the order in which they were registered."""
-    coord = Coordinator(clock=clock)
+    coord = RuntimeCoordinator(clock=clock)
     thread: Any = scripted_thread(clock, 1e9)
     called = threading.Semaphore(0)
     for secs in after_secs:
@@ -301,7 +301,7 @@ def test_release_moment(clock: Any, after_secs: Any, grace_secs: float, joins: A
 
 def test_release_only_when_needed(clock: Any, scripted_thread: Any) -> None:
     """Threads that end in time are not released, and the release does not outlive the join."""
-    coord = Coordinator(clock=clock)
+    coord = RuntimeCoordinator(clock=clock)
     calls: list[str] = []
     coord.register_release(lambda: calls.append("released"))
     coord.request_stop()
@@ -313,7 +313,7 @@ def test_release_only_when_needed(clock: Any, scripted_thread: Any) -> None:
 
 def test_release_that_fails(clock: Any, caplog: pytest.LogCaptureFixture, scripted_thread: Any) -> None:
     """A release that raises is logged; the next one still runs, and the stragglers are still named."""
-    coord = Coordinator(clock=clock)
+    coord = RuntimeCoordinator(clock=clock)
     called = threading.Event()
 
     def fail() -> None:
@@ -334,7 +334,7 @@ def test_release_that_fails(clock: Any, caplog: pytest.LogCaptureFixture, script
 
 def test_release_that_blocks(blocked: Any) -> None:
     """A release that blocks itself does not hold up the join beyond the grace period."""
-    coord = Coordinator()
+    coord = RuntimeCoordinator()
     coord.register_release(blocked.blocks_on.wait, 0)
     coord.request_stop()
     with pytest.raises(RuntimeError, match="blocked"):
@@ -343,7 +343,7 @@ def test_release_that_blocks(blocked: Any) -> None:
 
 def test_release_is_over_when_join_returns(blocked_thread: Any) -> None:
     """What is released may take its time within the grace period: join waits for it too."""
-    coord = Coordinator()
+    coord = RuntimeCoordinator()
     thread = blocked_thread()
     thread.start()
     done: list[str] = []

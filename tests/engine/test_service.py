@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.engine.coordinator import Coordinator
+from supervisor_core.engine.coordinator import RuntimeCoordinator
 from supervisor_core.engine.retry import Backoff, is_outside_fault
-from supervisor_core.engine.service import LooperThread, Policy, ServiceRegistry, ServiceThread, next_due
+from supervisor_core.engine.service import Policy, RuntimeLooperThread, RuntimeServiceThread, ServiceRegistry, next_due
 from supervisor_core.events.telemetry import ThreadStatus
 
 # Health.
@@ -42,7 +42,7 @@ def test_a_service_that_is_late_is_overdue(coord_for: Any, clock: Any, scripted:
             status = service.status()
             seen.append((status.state, status.overdue_secs))
 
-    class Lazy(Coordinator):
+    class Lazy(RuntimeCoordinator):
         def wait_for_stop(self, timeout: Any = None, *, wake_queue: Any = None) -> bool:
             if timeout > 0:
                 watch()
@@ -71,12 +71,12 @@ def test_back_to_back_is_never_overdue(coord_for: Any, clock: Any, interval_secs
 
 def test_status_from_another_thread() -> None:
     """Any thread may ask at any time, and each answer is consistent in itself."""
-    coord = Coordinator()
+    coord = RuntimeCoordinator()
 
     def fail() -> None:
         raise OSError
 
-    service = ServiceThread(
+    service = RuntimeServiceThread(
         coord, None, fail, name="x", policy=Policy(transient=is_outside_fault, backoff=Backoff(1e-6, 1e-6))
     )
     service.start()
@@ -110,14 +110,14 @@ def test_wake_ticks_at_once_and_moves_nothing(coord_for: Any, clock: Any, script
 
 def test_wake_from_another_thread() -> None:
     """A real service, in a thread of its name, ticks when it is woken, and ends when it is asked to stop."""
-    coord, ticked = Coordinator(), threading.Semaphore(0)
+    coord, ticked = RuntimeCoordinator(), threading.Semaphore(0)
     names = set()
 
     def tick() -> None:
         names.add(threading.current_thread().name)
         ticked.release()
 
-    service = ServiceThread(coord, 3600, tick, name="save")
+    service = RuntimeServiceThread(coord, 3600, tick, name="save")
     service.start()
     for _ in range(3):
         assert ticked.acquire(timeout=60)
@@ -129,7 +129,7 @@ def test_wake_from_another_thread() -> None:
     assert service.status().ticks >= 4
 
 
-class Recorded(LooperThread):
+class Recorded(RuntimeLooperThread):
     """Writes down what is called, and when; a call may take a while, or raise."""
 
     def __init__(
@@ -186,7 +186,7 @@ def test_26_when_calls_come(
 def test_26_stopped_before_it_starts(clock: Any) -> None:
     """Contract 26: under a coordinator that has stopped already nothing is run, but start and stop are."""
     for interval_secs in (None, 5):
-        coord = Coordinator()
+        coord = RuntimeCoordinator()
         coord.request_stop()
         looper = Recorded(coord, interval_secs, clock)
         looper.run()
@@ -204,15 +204,15 @@ def test_next_due(interval_secs: float, now: float, due: float) -> None:
 
 def test_wrong_arguments_are_refused() -> None:
     """Contract 26: with the original's words, and nothing is registered then."""
-    coord = Coordinator()
+    coord = RuntimeCoordinator()
     for make, text in [
-        (lambda: LooperThread(7, 1.0), "^'coord' argument must be a Coordinator: 7$"),
+        (lambda: RuntimeLooperThread(7, 1.0), "^'coord' argument must be a Coordinator: 7$"),
         (
-            lambda: LooperThread(coord, 1.0, args=(1,)),
+            lambda: RuntimeLooperThread(coord, 1.0, args=(1,)),
             "^'args' and 'kwargs' argument require that you also pass 'target'$",
         ),
-        (lambda: LooperThread(coord, 1.0, kwargs={"a": 1}), "^'args' and 'kwargs' argument require"),
-        (lambda: ServiceThread(threading.Event(), 10, name="save"), "must be a supervisor_core Coordinator"),
+        (lambda: RuntimeLooperThread(coord, 1.0, kwargs={"a": 1}), "^'args' and 'kwargs' argument require"),
+        (lambda: RuntimeServiceThread(threading.Event(), 10, name="save"), "must be a supervisor_core Coordinator"),
     ]:
         with pytest.raises(ValueError, match=text):
             make()  # type: ignore[no-untyped-call]
@@ -224,13 +224,13 @@ def test_26_what_is_a_coordinator() -> None:
 
     class Other:
         def __init__(self) -> None:
-            self.inner = Coordinator()
+            self.inner = RuntimeCoordinator()
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self.inner, name)
 
     other = Other()
-    looper = LooperThread(other, 1.0)  # type: ignore[arg-type]
+    looper = RuntimeLooperThread(other, 1.0)  # type: ignore[arg-type]
     assert looper.daemon and list(other.inner._to_join) == [looper]
 
 

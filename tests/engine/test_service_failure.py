@@ -17,7 +17,7 @@ from supervisor_core.base.errors import (
     ServiceError,
     WriterClosedError,
 )
-from supervisor_core.engine.coordinator import Coordinator
+from supervisor_core.engine.coordinator import RuntimeCoordinator
 from supervisor_core.engine.retry import Backoff, is_outside_fault
 from supervisor_core.engine.service import Policy
 
@@ -222,7 +222,7 @@ def test_keeps_failing(clock: Any, scripted: Any) -> None:
     """One failed tick is a failure counted; from the second in a row on, until a good one, the state is failed."""
     states: list[str] = []
 
-    class Looking(Coordinator):
+    class Looking(RuntimeCoordinator):
         def wait_for_stop(self, timeout: Any = None, *, wake_queue: Any = None) -> bool:
             states.append(service.status().state)
             clock.advance(max(timeout, 0.0))
