@@ -171,8 +171,9 @@ def _process(run: Run) -> list[str]:
     last = run.sessions[-1] if run.sessions else None
     if last is None:
         return []
-    has_ended = last.error is not None or (not last.is_open and last.outcome != "lost")
-    end = " has ended" if has_ended else " is gone: it was killed or crashed" if last.gone else ""
+    has_ended = last.error is not None or last.outcome not in ("running", "lost", "unknown")
+    how = "" if last.outcome == "unknown" else ": it was killed or crashed"
+    end = " has ended" if has_ended else f" is gone{how}" if last.gone else ""
     process = "" if last.pid is None or last.host is None else f"Process {last.pid} on {last.host}{end}"
     place = devices_text(last.world_size, last.device_count, last.device_kind)
     labels = ", ".join(f"{name}={value}" for name, value in run.labels.items())

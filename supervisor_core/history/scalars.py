@@ -22,6 +22,7 @@ from supervisor_core.run.fold.points import RunningTime, Segments
 from supervisor_core.run.judge.run_json import plain
 from supervisor_core.run.model.run import Run
 from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.watch.plain_writers import PlainWriters
 from supervisor_core.run.watch.presence import CheckpointPresence
 from supervisor_core.run.watch.run_tracker import RunTracker
 
@@ -111,7 +112,7 @@ class ScalarPass:
 class _RunReading:
     def __init__(self, index: RunIndex, most_held: int, clock: Clock) -> None:
         self._index, self._most_held, self._clock = index, most_held, clock
-        self._tracker = RunTracker(index, CheckpointPresence(), kept_ticks=1, all_saves=False)
+        self._tracker = RunTracker(index, CheckpointPresence(), PlainWriters(), kept_ticks=1, all_saves=False)
         self._held: dict[str, list[Mapping[str, Points]]] | None = {}
         self._points = 0
 

@@ -106,7 +106,7 @@ def test_the_other_tables(run: Command, logs: Path, tmp_path: Path) -> None:
             writer.summary(summary_bytes(saved), step)
     shutil.copytree(logs / "c", logs / "copy of c")
     found = {}
-    for table, count in (("sessions", 4), ("restarts", 1), ("checkpoints", 40), ("findings", 2)):
+    for table, count in (("sessions", 4), ("restarts", 1), ("checkpoints", 40), ("findings", 3)):
         done = run("export", logs, "-o", tmp_path / f"{table}.jsonl", "--table", table)
         assert (done.exit_code, done.output) == (0, f"{tmp_path}/{table}.jsonl: {count} {table} of 4 runs.\n")
         found[table] = lines(tmp_path / f"{table}.jsonl")

@@ -17,7 +17,7 @@ import pytest
 from supervisor_core.notify.changes import Changes
 from supervisor_core.notify.event import Topic, event_json
 from supervisor_core.run.judge.finding import KINDS
-from supervisor_core.run.judge.held import MOMENTS
+from supervisor_core.run.judge.held import MOMENTS, QUIET
 from supervisor_core.run.model.thresholds import Thresholds
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.conftest import StillClock
@@ -43,7 +43,7 @@ LATER = {
     "recovers all the time": ["page is_over recovery_loop"],
 }
 """What is said of stories that go on after the first look, beside what is said at that moment."""
-QUIET = ("restarted", "stopped", "clock_skew", "copy", "notice")
+NOT_SENT = (*QUIET, "notice")
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_a_story_that_is_so_at_the_first_look(told_stories: Scene, name: str) ->
     expected = [
         f"{severity} {'happened' if kind in MOMENTS else 'begins'} {kind}"
         for severity, kind in said
-        if kind not in QUIET and severity == KINDS[kind].severity and not is_over
+        if kind not in NOT_SENT and severity == KINDS[kind].severity and not is_over
     ]
     events = [event for _, event in told_stories.told if event.run == name and event.kind != "notice"]
     assert sorted(names(events)) == sorted(expected + LATER.get(name, []))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +18,9 @@ from tests.story.session import Scripted as EveryStep
 Scripted = partial(EveryStep, write_every=200)
 HOUR, DAY = 3600.0, 86400.0
 NO_SPACE = "OSError: [Errno 28] No space left on device"
-ONE = b"\0\0\x80\x3f"
+ONE, NAN = b"\0\0\x80\x3f", b"\0\0\xc0\x7f"
+NO_PID = 1 << 30
+"""No process has so high a number."""
 
 GoesOn = Callable[[float], Any]
 """Lets the writer go on until a wall time; a dead one does nothing."""
@@ -414,7 +418,9 @@ def _saves_too_rarely(run: Path, now: float) -> GoesOn:
     return trains(session)
 
 
-def _other_writer(run: Path, now: float, ago: float = 0.0, name: str = "events.out.tfevents.1.other") -> GoesOn:
+def _other_writer(
+    run: Path, now: float, ago: float = 0.0, name: str = "events.out.tfevents.1.other", last: bytes = ONE
+) -> GoesOn:
     run.mkdir(parents=True)
     path = run / name
     path.write_bytes(frame(version_event(now - ago - 3000)))
@@ -425,7 +431,8 @@ def _other_writer(run: Path, now: float, ago: float = 0.0, name: str = "events.o
         with path.open("ab") as file:
             while (at := now - ago - 3000 + step * 10) <= until:
                 step += 1
-                file.write(frame(event_prefix(at, step, 5, 0)[:-2] + scalar_prefix("loss") + ONE))
+                value = last if at > now - ago - 300 else ONE
+                file.write(frame(event_prefix(at, step, 5, 0)[:-2] + scalar_prefix("loss") + value))
 
     goes_on(now - ago)
     return nothing if ago else goes_on
@@ -433,6 +440,26 @@ def _other_writer(run: Path, now: float, ago: float = 0.0, name: str = "events.o
 
 def _other_writer_silent(run: Path, now: float) -> GoesOn:
     return _other_writer(run, now, HOUR)
+
+
+def _other_writer_here(run: Path, now: float, ago: float = 30.0, pid: int = NO_PID, last: bytes = ONE) -> GoesOn:
+    return _other_writer(run, now, ago, f"events.out.tfevents.{int(now) - 3000}.{socket.gethostname()}.{pid}.0", last)
+
+
+def _other_writer_gone_with_nan(run: Path, now: float) -> GoesOn:
+    return _other_writer_here(run, now, last=NAN)
+
+
+def _other_writer_silent_with_nan(run: Path, now: float) -> GoesOn:
+    return _other_writer(run, now, HOUR, last=NAN)
+
+
+def _other_writer_hangs(run: Path, now: float) -> GoesOn:
+    """Its process, this one, runs and has the file open."""
+    _other_writer_here(run, now, HOUR, os.getpid())
+    (path,) = run.iterdir()
+    os.open(path, os.O_WRONLY)
+    return nothing
 
 
 def _other_writer_over(run: Path, now: float) -> GoesOn:
@@ -542,8 +569,20 @@ STORIES: dict[str, Story] = {
     "did not resume exactly": Story(_not_exactly, ("info resumed_not_exactly", "info restarted"), "312 batches"),
     "saves too rarely": Story(_saves_too_rarely, ("info checkpoint_interval_far", "info restarted")),
     "is another writer's": Story(_other_writer, ()),
-    "is another writer's, silent": Story(_other_writer_silent, ("warn silent",), "records no state"),
-    "is another writer's, long over": Story(_other_writer_over, ()),
+    "is another writer's, and its process is gone": Story(
+        _other_writer_here, ("info over",), "Over; how it ended is not"
+    ),
+    "is another writer's, gone with NaN": Story(_other_writer_gone_with_nan, ("info loss_not_finite", "info over")),
+    "is another writer's, alive and silent": Story(
+        _other_writer_hangs, ("warn silent",), "usually writes every 10 s. Pr"
+    ),
+    "is another writer's, silent elsewhere": Story(
+        _other_writer_silent, ("info over",), "usually writes every 10 s. It"
+    ),
+    "is another writer's, silent with NaN": Story(
+        _other_writer_silent_with_nan, ("page loss_not_finite", "info over"), "since step"
+    ),
+    "is another writer's, long over": Story(_other_writer_over, ("info over",)),
     "is another writer's, silent, and its restarter lives": Story(_under_a_restarter, ()),
     "is another writer's, and hangs": Story(
         _hangs_under_a_restarter, ("page stalled",), "MainThread is at train.py:15 in load (process 31 on trainer-0)"

@@ -192,6 +192,7 @@ def standing(
     now: float,
     last_event_at: float | None,
     runs: RestarterRuns,
+    writes: bool | None = None,
 ) -> Standing:
     """Return how a run stands.
 
@@ -204,11 +205,12 @@ def standing(
         now: the present wall time.
         last_event_at: wall time of the run's last event.
         runs: returns whether a launch's restarter runs.
+        writes: whether a process that writes a run without telemetry is seen to run; None where that is unknown.
     """
     session = None if last is None else last.session
     watched = None if last is None or last.ended_itself else watched_launch(session, launches)
     if watched is None:
-        state = _state_by_session(last, now, last_event_at)
+        state = _state_by_session(last, now, last_event_at, writes)
     else:
         is_running = runs(watched)
         is_lost = now - (watched.seen_at or 0.0) > LOST_SECS if is_running is None else not is_running
@@ -228,7 +230,9 @@ def standing(
     return Standing(state, "unknown" if is_over and restarting else state, outcome, restarting, launches)
 
 
-def _state_by_session(last: SessionFacts | None, now: float, last_event_at: float | None) -> RunState:
+def _state_by_session(
+    last: SessionFacts | None, now: float, last_event_at: float | None, writes: bool | None
+) -> RunState:
     if last is None:
         return "unknown"
     if last.session.gone:
@@ -237,8 +241,9 @@ def _state_by_session(last: SessionFacts | None, now: float, last_event_at: floa
         if last.ended_itself:
             return "stopped"
         timeout_secs = LEAST_HANG_TIMEOUT_SECS if last.silence_secs is None else last.silence_secs
+        timeout_secs = last.alive_silence_secs if writes else timeout_secs
         is_quiet = last_event_at is None or now - last_event_at > timeout_secs
-        return "unknown" if is_quiet else "running"
+        return "unknown" if is_quiet or writes is False else "running"
     if last.session.outcome != "running":
         return STATE_OF_OUTCOME[last.session.outcome]
     seen_at = last.session.ended_at

@@ -24,7 +24,7 @@ from supervisor_core.events.chunk import SessionMark
 from supervisor_core.events.chunk_builder import host_of, writer_of
 from supervisor_core.run.fold.bounds import MAX_SESSIONS
 from supervisor_core.run.fold.file_fold import FileFold
-from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS, Cadence, Launch, StepReset, TagSteps
+from supervisor_core.run.fold.other_writers import Cadence, Launch, StepReset, TagSteps
 from supervisor_core.run.fold.session_facts import SessionFacts
 from supervisor_core.run.fold.step_time_curve import StepTimeCurve
 from supervisor_core.run.model.checkpoints import Checkpoint
@@ -227,12 +227,15 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
     rate = draft.steps_per_sec
     if rate is None:
         rate = next((each for each in rates if each is not None), None)
-    timeout_secs = max((cadence.hang_timeout_secs for cadence, _ in draft.cadences), default=LEAST_HANG_TIMEOUT_SECS)
+    cadences = [cadence for cadence, _ in draft.cadences] or [Cadence()]
+    timeout_secs = max(cadence.hang_timeout_secs for cadence in cadences)
+    gaps = [cadence.usual_gap_secs for cadence in cadences if cadence.usual_gap_secs is not None]
     return SessionFacts(
         session=Session(
             session=id,
             attempt=0,
             host=host_of(draft.files),
+            pid=None if draft.process is None else int(draft.process[1]),
             started_at=started,
             ended_at=ended,
             outcome="running",
@@ -242,6 +245,7 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
             steps_per_sec=rate,
             last_progress_at=draft.progress_at,
             progress_timeout_secs=None if draft.stopped else timeout_secs,
+            usual_gap_secs=gaps[-1] if gaps else None,
             activity_secs=secs,
             reported_secs={"productive": span},
             saves=len(draft.checkpoints),
@@ -250,6 +254,7 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
         curves=(curve,),
         is_start_exact=False,
         silence_secs=timeout_secs,
+        alive_silence_secs=max(cadence.alive_timeout_secs for cadence in cadences),
         ended_itself=draft.stopped,
         checkpoints=tuple(
             Checkpoint(session=id, at=_wall(mark.at), step=mark.step, path=mark.checkpoint_path, inferred=True)

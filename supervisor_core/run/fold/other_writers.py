@@ -344,10 +344,20 @@ class Cadence:
         self._steps = np.concatenate((self._steps, newest.steps[order]))[-KEPT_POINTS:]
 
     @property
+    def usual_gap_secs(self) -> float | None:
+        """Median gap between two moments; None before the second one."""
+        return float(np.median(self._gaps)) if len(self._gaps) else None
+
+    @property
     def hang_timeout_secs(self) -> float:
         """Seconds without a point after which the run counts as silent."""
-        usual_secs = float(np.median(self._gaps)) if len(self._gaps) else 0.0
+        usual_secs = self.usual_gap_secs or 0.0
         return float(max(LEAST_HANG_TIMEOUT_SECS, USUAL_GAPS * usual_secs, LONGEST_GAPS * self._longest_secs))
+
+    @property
+    def alive_timeout_secs(self) -> float:
+        """The same while its process is seen to run: an evaluation may be longer than any before."""
+        return float(max(LEAST_HANG_TIMEOUT_SECS, USUAL_GAPS * self._longest_secs))
 
     def steps_per_sec(self, tag: str | None) -> float | None:
         """Return the speed over the newest points of a tag that counts steps; None where they are too few."""

@@ -122,6 +122,12 @@ class RunFold:
         facts = self._line().facts
         return facts[-1] if facts else None
 
+    @property
+    def last_event_at(self) -> float | None:
+        """Wall time of the last event; None without one."""
+        self._line()
+        return self._totals.last_event_at
+
     def died(self, death: DeathRecord) -> None:
         """Add that the process of a session is over, which no record of the run says yet. A record of how the session
         ended, read before or after, counts instead."""
@@ -142,7 +148,13 @@ class RunFold:
         self._facts, self._timeline, self._presence = NOTHING, None, None
         self._totals, self._launches = _NO_TOTALS, ()
 
-    def run(self, now: float, present: Present = unchecked, restarter_runs: RestarterRuns = unchecked) -> Run:
+    def run(
+        self,
+        now: float,
+        present: Present = unchecked,
+        restarter_runs: RestarterRuns = unchecked,
+        writes: bool | None = None,
+    ) -> Run:
         """Return the run as of `now`.
 
         Args:
@@ -150,14 +162,20 @@ class RunFold:
             present: returns whether the files of a checkpoint exist, by its path as the session wrote it; None where
                 that is unknown. Called once per path, so it must be cheap. Default: unknown for all.
             restarter_runs: returns whether the restarter of a launch runs. Default: unknown for all.
+            writes: whether a process that writes a run without telemetry is seen to run. Default: unknown.
         """
         line = self._line()
         files, last = self._totals, line.facts[-1] if line.facts else None
         sessions = with_process(line.history.sessions, self._launches)
-        stands = standing(last, self._launches, now, files.last_event_at, restarter_runs)
+        writes = None if self._launches or last is None or not last.session.inferred else writes
+        stands = standing(last, self._launches, now, files.last_event_at, restarter_runs, writes)
         state, launches = stands.state, stands.launches
         if sessions and stands.outcome is not None and stands.outcome != sessions[-1].outcome:
             sessions = (*sessions[:-1], replaced(sessions[-1], outcome=stands.outcome))
+        if last is not None and writes is not None and not last.ended_itself:
+            timeout_secs = last.alive_silence_secs if writes else last.session.progress_timeout_secs
+            newest = replaced(sessions[-1], gone=not writes, progress_timeout_secs=timeout_secs)
+            sessions = (*sessions[:-1], newest)
         if sessions and sessions[-1].inferred and state == "stalled":
             sessions = (*sessions[:-1], replaced(sessions[-1], steps_per_sec=0.0))
         sessions = with_first_error(sessions, line.history.workers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -40,6 +41,8 @@ class SessionFacts:
     """Whether its latest record reports a stall."""
     silence_secs: float | None = None
     """How long it may be silent before it counts as lost; None: without limit."""
+    alive_silence_secs: float = math.inf
+    """The same of another writer's process that is seen to run."""
     likely_unseen_secs: float = 0.0
     """If it died: for how long it probably ran on after its last event."""
     most_unseen_secs: float | None = None

@@ -93,7 +93,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "silent": Kind(
         "warn",
-        "another writer's run wrote nothing for longer than is usual for it, and for less than "
+        "another writer's process runs here, and wrote nothing for ten times its longest gap, and for less than "
         f"{duration(_LIMITS.silent_secs)}",
         "SupervisorRunSilent",
     ),
@@ -114,6 +114,10 @@ KINDS: Mapping[str, Kind] = {
     "restarted": Kind("info", "it was restarted and is alive, or its restarter is starting it again"),
     "completed_without_step": Kind("info", "the newest session was completed without a new step"),
     "stopped": Kind("info", "it was stopped: the text says by what"),
+    "over": Kind(
+        "info",
+        "another writer's process is gone from this machine; or it wrote nothing for longer than usual, elsewhere",
+    ),
 }
 """Every kind, the worst first: of two findings of one severity the kind that stands here first is said first."""
 

@@ -77,4 +77,6 @@ def standing(state: RunState, found: Sequence[Finding] | None) -> Standing:
     """
     if found is None:
         return "unknown"
-    return "needs_you" if any(item.severity != "info" for item in found) else _STANDING_OF_STATE[state]
+    if any(item.severity != "info" for item in found):
+        return "needs_you"
+    return "over" if any(item.kind == "over" for item in found) else _STANDING_OF_STATE[state]

@@ -141,15 +141,17 @@ def _saves_failing(about: Subject, last: Session) -> Finding:
 
 def loss(about: Subject) -> Iterator[Finding]:
     """Yield that the newest loss is not finite."""
-    run = about.run
+    run, last = about.run, about.last
     if run.loss_finite is not False:
         return
+    # Another writer's run that is silent may go on.
+    may_go_on = about.is_alive or (run.state == "unknown" and last is not None and last.inferred and not last.gone)
     since, good = run.loss_nonfinite_since, run.last_good
     command = None
     if good is None:
         action = "No good checkpoint is known: begin again at step 0, in another directory."
-        action = f"Stop the training. {action}" if about.is_alive else action
-    elif about.is_alive:
+        action = f"Stop the training. {action}" if may_go_on else action
+    elif may_go_on:
         then = f"the next start resumes from the last good checkpoint, of step {good.step or 0:,}"
         action = f"Stop the training, then type `{about.rewind(good)}`: {then}."
     elif about.has_later(good):
@@ -160,8 +162,8 @@ def loss(about: Subject) -> Iterator[Finding]:
         "loss_not_finite",
         {"since": "" if since is None else f" since step {since:,}"},
         since=run.loss_nonfinite_at,
-        is_old=not about.is_alive,
-        cost="Its further steps are most likely useless." if about.is_alive else None,
+        is_old=not may_go_on or about.is_old(run.last_event_at),
+        cost="Its further steps are most likely useless." if may_go_on else None,
         action=action,
         command=command,
         of=about.last,

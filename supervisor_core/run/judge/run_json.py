@@ -36,7 +36,7 @@ _LEFT_OUT: Mapping[type[Any], str] = {
     "previous_outcome previous_step previous_step_exact "
     "previous_seen_at previous_elapsed_secs previous_seen_secs run_started_at services heartbeat_secs "
     "recorded_beat_secs versions steps_per_sec beat activity_secs reported_secs saves save_failures "
-    "save_failures_in_a_row save_error events_error save_secs blocked_secs recoveries files",
+    "usual_gap_secs save_failures_in_a_row save_error events_error save_secs blocked_secs recoveries files",
     ResumeRecord: "session",
     Stall: "state",
     ThreadHistory: "last_failure_at ticking_secs spans seen_ticks",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from supervisor_core.checkpoint.names import last_part
@@ -20,6 +21,7 @@ UNPLANNED: frozenset[Outcome] = frozenset(("lost", "error", "signal", "unknown")
 
 NOT_STARTING = 2
 """How many launches must have ended before their first event."""
+WOULD_KNOW = "Start such a program by tb-supervisor run, which records how it ends."
 
 
 def state(about: Subject) -> Iterator[Finding]:
@@ -161,13 +163,19 @@ def _failed(about: Subject) -> Iterator[Finding]:
 def _silent(about: Subject) -> Iterator[Finding]:
     """A run of another writer that has ceased to write: it may have ended, and cannot say."""
     run, last = about.run, about.last
-    timeout_secs = None if last is None or not last.inferred else last.progress_timeout_secs
-    if timeout_secs is None or run.last_event_at is None or run.launches:
+    if last is None or not last.inferred or last.progress_timeout_secs is None or run.launches:
         return
-    silent = about.now - run.last_event_at
-    if timeout_secs < silent < about.thresholds.silent_secs:
-        words, action = {"usual": duration(timeout_secs)}, "Check whether the training's process exists."
-        yield found("silent", words, since=run.last_event_at, action=action, step=run.step)
+    pid, silent = about.watched.writer_pid, about.now - (run.last_event_at or 0.0)
+    since, gap = run.last_event_at, last.usual_gap_secs
+    rhythm = "" if gap is None else say("silent/rhythm", gap=duration(gap))
+    if last.gone:
+        yield found("over/gone", {"who": process(last)}, since=since, action=WOULD_KNOW, of=last, step=run.step)
+    elif pid is None and silent > last.progress_timeout_secs:
+        yield found("over", {"rhythm": rhythm}, since=since, action=WOULD_KNOW, of=last, step=run.step)
+    elif last.progress_timeout_secs < silent < about.thresholds.silent_secs:
+        last = replace(last, pid=pid)
+        words, action = {"rhythm": rhythm, "who": process(last)}, "Look at what the program prints."
+        yield found("silent", words, since=since, action=action, of=last, step=run.step)
 
 
 def _unplanned_since(run: Run, since: float) -> list[float]:

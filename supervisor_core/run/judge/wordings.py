@@ -110,9 +110,11 @@ WORDINGS: Mapping[str, Wording] = {
     "straggler/waited_for": Wording(text="{who} is slow: the other processes wait for it in each step."),
     "thread_down": Wording(text="{threads} failed or overdue: {which}."),
     "silent": Wording(
-        text="Nothing was written for longer than {usual}, the most that is usual for this run: it hangs, has died, or "
-        "has ended. Its program records no state."
+        text="No event{rhythm}. {who} runs: it hangs, or has no more to do. Its program records no state."
     ),
+    "silent/rhythm": Wording(text="; this run usually writes every {gap}"),
+    "over": Wording(text="No event{rhythm}. It is probably over: its program records no end."),
+    "over/gone": Wording(text="Over; how it ended is not known: {who} is gone, and its program records no end."),
     "restart_loop": Wording(text="Restarted {count} times within {window}, unplanned.{last}"),
     "not_starting": Wording(text="The program ended {count} times before its first event.{last}"),
     "restarted": Wording(text="{which}: {why}", several="were restarted"),

@@ -117,6 +117,8 @@ class Session(SessionRecord):
     last_progress_at: float | None = None
     progress_timeout_secs: float | None = None
     """The hang timeout of `phase`."""
+    usual_gap_secs: float | None = None
+    """How often another writer's events come, at the median; None where unknown, and of a session with telemetry."""
     error: str | None = None
     signal: str | None = None
     beat: HeartbeatRecord | None = None

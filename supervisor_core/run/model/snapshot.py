@@ -49,6 +49,9 @@ class WatchedRun:
     free_bytes: int | None = None
     """What is free on the disk of its directory, while a session is open; None where that is not known."""
 
+    writer_pid: int | None = None
+    """A process of this machine that runs, and writes a run without telemetry; None where none is known."""
+
     identity: tuple[int, int] | None = None
     """Inode and device of its directory; None where that is not known."""
 

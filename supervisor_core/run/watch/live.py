@@ -562,9 +562,9 @@ class WriterClock:
     written, if the file system's clock fits between two looks; else the look itself.
 
     At its first look a reader has seen nothing change. A newest time of the last half minute is taken as it is. Else
-    the time at which the file was written counts, if it is not in the future, and within an hour of what was written: a
-    file that was copied without its times was written long after that. Else the newest time itself counts, but not as
-    later than now: a clock that is ahead delays nothing for long.
+    the time at which the file was written counts, if it is not in the future, and at most an hour after what was
+    written: a file that was copied without its times was written long after that. Else the newest time itself counts,
+    but not as later than now: a clock that is ahead delays nothing for long.
 
     Example:
         >>> clock = WriterClock()
@@ -578,7 +578,7 @@ class WriterClock:
 
     def __init__(self) -> None:
         self._session: str | None = None
-        self._at: float | None = None
+        self._at: tuple[float, int] | None = None
         self._looked_at: float | None = None
         self._ahead_secs = 0.0
         self._seen: tuple[float, ...] = ()
@@ -595,7 +595,7 @@ class WriterClock:
         clock that is behind: so the largest of a few differences counts."""
         return float(round(max(self._seen))) if self._seen else None
 
-    def observe(self, session: str, *, at: float, written_at: float | None, now: float) -> None:
+    def observe(self, session: str, *, at: float, written_at: float | None, now: float, size: int = 0) -> None:
         """Take what is there at a look.
 
         Args:
@@ -603,16 +603,17 @@ class WriterClock:
             at: the newest time, by the writer's clock.
             written_at: when the file was written, by the clock of its file system; None where unknown.
             now: the present time, by the reader's clock.
+            size: of its files, where these alone show that it goes on: an event may be dated far ahead.
         """
         before, self._looked_at = self._looked_at, now
         if session != self._session:
             self._seen = ()
-        elif at == self._at:
+        elif (at, size) == self._at:
             return
         elif not self.is_moving:
             self.is_moving = True
             self._seen = ()  # what was seen is better than what the first look could tell
-        self._session, self._at = session, at
+        self._session, self._at = session, (at, size)
         known = _by_file(at, written_at, now) if before is None else _by_looks(at, written_at, now, before)
         ahead = max(0.0, at - now) if known is None else known
         self._ahead_secs = 0.0 if abs(ahead) <= AGREE_SECS else ahead
@@ -623,7 +624,7 @@ class WriterClock:
 def _by_file(at: float, written_at: float | None, now: float) -> float | None:
     if now - RECENT_SECS <= at <= now + AGREE_SECS:
         return 0.0  # the two clocks agree, whatever that of the file system says
-    if written_at is not None and written_at <= now + _CLOCK_SLACK_SECS and abs(at - written_at) <= COPIED_SECS:
+    if written_at is not None and written_at <= now + _CLOCK_SLACK_SECS and written_at - at <= COPIED_SECS:
         return at - written_at
     return None
 

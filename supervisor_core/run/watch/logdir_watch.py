@@ -18,6 +18,7 @@ from supervisor_core.events.index import LogdirIndex
 from supervisor_core.run.model.snapshot import LogdirSnapshot
 from supervisor_core.run.watch.copies import CopyMarks
 from supervisor_core.run.watch.hparam_runs import HParamsByPlace
+from supervisor_core.run.watch.plain_writers import PlainWriters
 from supervisor_core.run.watch.presence import CheckpointPresence
 from supervisor_core.run.watch.run_cache import RunCache
 from supervisor_core.run.watch.run_tracker import RunTracker
@@ -84,6 +85,7 @@ class LogdirWatch:
         self._presence = presence or CheckpointPresence(logdir, listed=listed)
         self._clock = clock
         self._kept_ticks, self._all_saves = kept_ticks, all_saves
+        self._writers = PlainWriters()
         self._runs: dict[str, RunTracker] = {}
         self._copies, self._hparams = CopyMarks[str](), HParamsByPlace()
         self._done = 0
@@ -129,6 +131,7 @@ class LogdirWatch:
         if not self._index.runs and not problems:
             problems += self._why_nothing()
         self._presence.clear()
+        self._writers.clear()
         now, boot_now = self._clock.wall(), boot_secs(self._clock)
         self._runs = {name: self._run(name) for name in self._index.runs}
         done = self._index.order if unread is None else self._index.order[: self._done]
@@ -183,6 +186,7 @@ class LogdirWatch:
             watch = self._runs[name] = RunTracker(
                 index,
                 self._presence,
+                self._writers,
                 self._kept_ticks,
                 self._cache,
                 all_saves=self._all_saves,

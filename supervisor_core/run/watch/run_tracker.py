@@ -16,6 +16,7 @@ from supervisor_core.events.index import RunIndex
 from supervisor_core.run.fold.bounds import UNSEEN
 from supervisor_core.run.fold.first_error import has_lost_unknown_rank, with_first_error
 from supervisor_core.run.fold.goodput import is_down
+from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.model.run import LIVE, Run, Session
 from supervisor_core.run.model.snapshot import WatchedRun
@@ -29,6 +30,7 @@ from supervisor_core.run.watch.live import (
     with_ranks,
     with_verdict,
 )
+from supervisor_core.run.watch.plain_writers import PlainWriters, Writer
 from supervisor_core.run.watch.presence import CheckpointPresence
 from supervisor_core.run.watch.run_cache import KeptRun, RunCache
 from supervisor_core.storage.local import local_path
@@ -53,6 +55,7 @@ class RunTracker:
     Args:
         index: reads its events files.
         presence: where its checkpoints are looked for.
+        writers: where its process is looked for, if it has no telemetry.
         kept_ticks: see `RunFold`.
         all_saves: likewise.
         cache: has the runs that had ended at earlier looks; None: nothing.
@@ -62,13 +65,14 @@ class RunTracker:
         self,
         index: RunIndex,
         presence: CheckpointPresence,
+        writers: PlainWriters,
         kept_ticks: int | None,
         cache: RunCache | None = None,
         *,
         all_saves: bool = True,
     ) -> None:
         self.index = index
-        self._presence = presence
+        self._presence, self._writers = presence, writers
         self._kept_ticks, self._all_saves = kept_ticks, all_saves
         self._cache = cache
         self._loaded: RunFold | None = None
@@ -83,6 +87,11 @@ class RunTracker:
         """Why its liveness file says nothing of it."""
         self._has_looked = False
         """Whether that is of the look under way."""
+        self._writer = Writer()
+        self._over: tuple[tuple[str, ...], int] | None = None
+        """Files, and their size, of which all writers were found to be over."""
+        self._goes_on: tuple[str, ...] | None = None
+        """Files that have grown after that: their writers are in another container of this host's name."""
         self._dead: str | None = None
         self._lost: str | None = None
         self._fresh = True
@@ -163,7 +172,7 @@ class RunTracker:
     def look_around(self, now: float, boot_now: float) -> bool:
         """Learn what is known now of the newest session, if it is open. Return whether its process was found to be
         over: there may be new records of how it ended."""
-        if not self._fresh and self._last is not None and self._last.run.state not in _MOVING:
+        if not self._fresh and self._last is not None and not _moves(self._last):
             return False
         try:
             self._has_looked = True
@@ -173,9 +182,11 @@ class RunTracker:
             return False
 
     def _look_around(self, now: float, boot_now: float) -> bool:
-        newest, self._live, self._fault = self._fold.newest, Live(), None
-        if newest is None or newest.session.inferred or not newest.session.is_open or newest.session.gone:
+        newest, self._live, self._fault, self._writer = self._fold.newest, Live(), None, Writer()
+        if newest is None or not newest.session.is_open or newest.session.gone:
             return False
+        if newest.session.inferred:
+            return self._find_writer(newest.session.files, now)
         session, ranks = newest.session, [worker.history.name for worker in newest.workers]
         reader, at = self._reader, self._clock.now(now)
         live = self._live = reader.look(session, at, boot_now, ranks=ranks, is_stalled=newest.is_stalled)
@@ -192,6 +203,20 @@ class RunTracker:
         self._fold.died(live.death)
         self._dead, self._fresh, self._is_kept = session.id, True, False
         return True
+
+    def _find_writer(self, paths: tuple[str, ...], now: float) -> bool:
+        """Find the process that writes a run without telemetry; return whether it was found to be over."""
+        files = [file for file in self.index.files if file.path in paths]
+        size, at = sum(file.size_bytes or 0 for file in files), self._fold.last_event_at
+        written_at = max((file.written_at for file in files if file.written_at is not None), default=None)
+        if at:
+            self._clock.observe("inferred", at=at, written_at=written_at, now=now, size=size)
+        if self._over is not None and self._over[0] == paths and size > self._over[1]:
+            self._goes_on = paths
+        if self._goes_on != paths:
+            self._writer = self._writers.of(paths)
+        was_over, self._over = self._over, (paths, size) if self._writer.is_over else None
+        return self._over is not None and was_over is None
 
     def refresh(self, now: float, boot_now: float, unread: str | None = None) -> WatchedRun:
         """Return the run as it is now; the same object as before, where nothing has changed.
@@ -219,7 +244,8 @@ class RunTracker:
             if not self._has_looked:
                 self.look_around(now, boot_now)
             self._has_looked = False
-            run = self._fold.run(clock.now(now), self._presence.within(self.index.directory), restarter_runs)
+            writes = False if self._writer.is_over else True if self._writer.pid else None
+            run = self._fold.run(clock.now(now), self._presence.within(self.index.directory), restarter_runs, writes)
             if run.state in _MOVING and not (run.sessions and run.sessions[-1].gone):
                 run = with_verdict(with_ranks(run, self._live.ranks), clock.now(now))
             elif run.state == "failed" and has_lost_unknown_rank(run):
@@ -229,7 +255,7 @@ class RunTracker:
             if self._fault is not None and run.state in LIVE and _is_expected(run.sessions[-1], clock.now(now)):
                 problem = problem or f"{self._fault}; whether the session lives is judged by its events"
             if clock.is_moving or run.state in LIVE:
-                run = replace(run, clock_skew_secs=clock.skew_secs)
+                run = replace(run, clock_skew_secs=_skew(run, clock.skew_secs))
         except Exception as error:  # as above
             _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
             run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
@@ -239,6 +265,7 @@ class RunTracker:
             directory=index.directory,
             files=files,
             unreachable=unreachable,
+            writer_pid=self._writer.pid,
             left_out_files=left_out,
             free_bytes=_free_bytes(index.directory) if run.state in _MOVING and not unreachable else None,
             identity=identity,
@@ -258,7 +285,7 @@ class RunTracker:
         """Keep a result as the last, and return it as it is kept."""
         run = found.run
         self._is_at_rest = (
-            run.state not in _MOVING
+            not _moves(found)
             and not _is_down(run, self._looked_at)
             and not (run.state == "unknown" and run.launches)  # its restarter may have gone
         )
@@ -284,6 +311,18 @@ class RunTracker:
 
 
 _LEAST_SECS = 1e-3
+
+
+def _moves(watched: WatchedRun) -> bool:
+    """Return whether time alone, or the end of a process, changes a run."""
+    return watched.run.state in _MOVING or watched.writer_pid is not None
+
+
+def _skew(run: Run, secs: float | None) -> float | None:
+    """Return by how much the clock of the run's machine is ahead. What another writer flushes late looks like a clock
+    that is behind."""
+    is_late = secs is not None and run.sessions[-1].inferred and -LEAST_HANG_TIMEOUT_SECS < secs < 0.0
+    return None if is_late else secs
 
 
 def _is_expected(session: Session, now: float) -> bool:
