@@ -275,7 +275,7 @@ def deaths(
         elapsed_secs = chief.beat.elapsed_secs
         if elapsed_secs is not None and chief.beat_at is not None:
             elapsed_secs += max(0.0, chief.written_at - chief.beat_at)
-        yield DeathRecord(session=chief.session, step=chief.step, elapsed_secs=elapsed_secs, beat=chief.beat), None
+        yield DeathRecord(**shared(DeathRecord, chief), elapsed_secs=elapsed_secs), None
 
 
 def refuse_unwritable(directory: str, options: Options, *, is_own: bool = False) -> None:

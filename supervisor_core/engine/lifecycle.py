@@ -19,6 +19,7 @@ from supervisor_core.engine.notices import HAS_ENDED, NOT_BEGUN, log_unrecorded
 from supervisor_core.engine.service import ServiceRegistry
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.engine.timeouts import stop_timeout
+from supervisor_core.events.record_fields import shared
 from supervisor_core.events.telemetry import ServiceInterval, Severity, SkippedCheckpoint
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ class SessionLifecycle(Generic[EndingT]):
             services: the services that are about to start.
             found: where the model came from; see `SessionRecorder.ready`.
         """
-        reasons = tuple(SkippedCheckpoint(path=item.path, reason=item.reason) for item in skipped)
+        reasons = tuple(SkippedCheckpoint(**shared(SkippedCheckpoint, item)) for item in skipped)
         self.recorder.ready(skipped=reasons, services=tuple(services), **found)
 
     def _prepare(self) -> None:

@@ -242,9 +242,7 @@ class SessionMonitor:
     def _heartbeat(self, now: ProgressSnapshot) -> HeartbeatRecord:
         """Return a heartbeat without its long fields."""
         return HeartbeatRecord(
-            **shared(HeartbeatRecord, now),
-            session=self.session_id,
-            attempt=self._record.attempt,
+            **shared(HeartbeatRecord, self._record, now),
             elapsed_secs=self.elapsed_secs,
             step=now.global_step,
             steps_per_sec=now.steps_per_second,
@@ -267,11 +265,9 @@ class SessionMonitor:
             labels=session.labels,
             session_seen_at=session.ended_at,
             restarts=self._restarts,
-            global_step=now.global_step,
-            last_step_at=now.last_step_at,
+            **shared(RunStatus, now),
             stalled=self._report.stalled,
             stall=self._report.status,
-            step_secs=now.step_secs,
             checkpoint=self.saves.status(self.run_costs, self._record.checkpoint_interval_secs),
             threads=tuple(self._threads()),
             workers=tuple(self._workers()),

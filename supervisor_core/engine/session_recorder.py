@@ -52,6 +52,7 @@ from supervisor_core.events.chunk import Points
 from supervisor_core.events.directory import Directory
 from supervisor_core.events.events_file import guard_directory
 from supervisor_core.events.reader import EventsFileReader
+from supervisor_core.events.record_fields import shared
 from supervisor_core.events.telemetry import (
     CheckpointRecord,
     DeathRecord,
@@ -489,12 +490,10 @@ class SessionRecorder(SessionMonitor):
         self.enter("stopped")
         now = self.progress.snapshot()
         record = StopRecord(
+            **shared(StopRecord, stop, now),
             session=self.session_id,
-            **asdict(stop),
             step=now.global_step,
-            steps=now.steps,
             elapsed_secs=self.elapsed_secs,
-            activity_secs=now.activity_secs,
         )
         if (costs := self.run_costs) is not None:
             self._note_history(costs=costs)
