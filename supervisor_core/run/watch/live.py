@@ -97,7 +97,8 @@ class LiveReader:
 
     __slots__ = (
         "_alive_at_boot", "_beats", "_directory", "_due", "_filesystem_of", "_is_local", "_last",
-        "_paged_at", "_ranks", "_ranks_due", "_session", "_stamp", "fault", "written_at",
+        "_paged_at", "_ranks", "_ranks_due", "_session", "_stamp", "fault", "recorded_at",
+        "written_at",
     )  # fmt: skip
 
     def __init__(self, directory: str, filesystem_of: Callable[[str], tuple[Filesystem, str]] = filesystem_for) -> None:
@@ -116,6 +117,8 @@ class LiveReader:
         """Why the chief's liveness file says nothing of the session; None where it does."""
         self.written_at: float | None = None
         """When that was written, by the clock of its file system; None where unknown."""
+        self.recorded_at: float | None = None
+        """The same by the clock of the session, which wrote it; None without one."""
 
     def look(
         self, session: Session, now: float, boot_now: float, *, ranks: Sequence[str] = (), is_stalled: bool = False
@@ -163,7 +166,9 @@ class LiveReader:
         if self._is_local or (known_secs >= REMOTE_SECS and now >= self._due):
             self._due = now + min(known_secs, MAX_WAIT_SECS)
             self._last = self._read(now)
-        return self._last if self._last is not None and self._last.session == session else None
+        record = self._last if self._last is not None and self._last.session == session else None
+        self.recorded_at = None if record is None else record.written_at
+        return record
 
     def _read(self, now: float) -> LivenessRecord | None:
         path = f"{self._directory}/{file_name(CHIEF)}"

@@ -189,10 +189,15 @@ class RunTracker:
             return self._find_writer(newest.session.files, now)
         session, ranks = newest.session, [worker.history.name for worker in newest.workers]
         reader, at = self._reader, self._clock.now(now)
-        live = self._live = reader.look(session, at, boot_now, ranks=ranks, is_stalled=newest.is_stalled)
+        live = reader.look(session, at, boot_now, ranks=ranks, is_stalled=newest.is_stalled)
+        if reader.recorded_at is not None:  # a page has no time of the session's own clock
+            self._clock.observe(session.id, at=reader.recorded_at, written_at=reader.written_at, now=now)
+            if self._clock.now(now) != at:
+                at = self._clock.now(now)
+                live = reader.look(session, at, boot_now, ranks=ranks, is_stalled=newest.is_stalled)
+        self._live = live
         if live.record is not None:
             self._fold.lives(live.record, live.stall)
-            self._clock.observe(session.id, at=live.record.written_at, written_at=reader.written_at, now=now)
         else:
             files = [file.written_at for file in self.index.files if file.path in session.files]
             written_at = max((at for at in files if at is not None), default=None)

@@ -34,7 +34,7 @@ from supervisor_core.run.model.run import Run
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.model.thresholds import Thresholds
 from supervisor_core.run.watch.live import LiveReader, restarter_runs, with_shared_timeout
-from supervisor_core.run.watch.liveness import LIVENESS_DIRECTORY, LivenessRecord, encode, file_name, read_chief
+from supervisor_core.run.watch.liveness import CHIEF, LIVENESS_DIRECTORY, LivenessRecord, encode, file_name, read_chief
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 pytestmark = pytest.mark.skipif(boot_id() is None, reason="without a boot id a page does not count")
@@ -108,6 +108,15 @@ def test_a_process_that_can_write_nothing_goes_on_at_each_look(chief: Chief) -> 
         chief.page.counts[STEPS] += 10
         chief.clock.now += 15.0
     assert steps == [("running", 142 + 10 * look) for look in range(6)]
+
+
+def test_a_page_does_not_hide_a_wrong_clock(chief: Chief) -> None:
+    """Its liveness file was written a second ago, and says 890 s ago."""
+    chief.shows(0.5)
+    os.utime(chief.directory / LIVENESS_DIRECTORY / file_name(CHIEF), (NOW - 1.0, NOW - 1.0))
+    found = chief.look()
+    assert (found.state, found.clock_skew_secs) == ("running", -889.0)
+    assert found.sessions[-1].ended_at == pytest.approx(NOW - 889.0, abs=2.0)
 
 
 def test_a_stopped_process_is_lost(chief: Chief, monkeypatch: pytest.MonkeyPatch) -> None:
