@@ -75,13 +75,16 @@ _WHOSE = (
 """Whose a run is and where it runs, before what to do first; nothing where it has no labels."""
 _SINCE = ' Since {{ (. | first | value | toTime).Format "2006-01-02 15:04:05" }} UTC.{{ end }}'
 _FIRST_DEATH = "min(supervisor_finding_since_timestamp_secondsDEAD > time() - ${many_window_secs})"
-_SAID = '{{ with printf `supervisor_finding_${part}{run=%[1]q,kind="${kind}"${urgent}}` $labels.run | query }}'
-_TEXT = _SAID.replace("${part}", "text_info")
+_SERIES = 'supervisor_finding_${part}{run=%[1]q,kind="${kind}"${urgent}}'
+_SAID = "{{ with printf `" + _SERIES + " or on (run) ${kept}` $labels.run | query }}"
+_TEXT = _SAID.replace("${kept}", f"topk(1, max_over_time(timestamp({_SERIES})[1h:1m]))").replace("${part}", "text_info")
+_BEGIN_OF = _SAID.replace("${kept}", f"last_over_time({_SERIES}[1h])").replace("${part}", "since_timestamp_seconds")
+"""As it is served, or was within the hour: an exporter that does not answer serves no text, and its alerts go on."""
 _OF_FINDING = {
     "text": f'{_TEXT}{{{{ . | first | label "text" }}}}{{{{ else }}}}${{when}}{{{{ end }}}}',
     "first": f'{_TEXT}{{{{ template "action" . | first | label "action" }}}}{{{{ else }}}}see the runbook.'
     "{{ end }}",
-    "since": _SAID.replace("${part}", "since_timestamp_seconds") + _SINCE,
+    "since": _BEGIN_OF + _SINCE,
 }
 """What is said of a finding: its own text and action; where nothing serves it any more, what its kind is."""
 _NOT_ALIVE = (

@@ -132,6 +132,26 @@ def test_what_only_prometheus_sees_has_its_begin(rules_test: Callable[..., str],
     rules_test(tmp_path, series, MINUTE, rules=rule_groups(LIMITS), alerts=alerts)
 
 
+def test_an_exporter_that_dies_takes_no_text_along(rules_test: Callable[..., str], tmp_path: Path) -> None:
+    """The page that goes on says what it said last, not what was said of the run before."""
+    about = f'{E},run="r",kind="lost",severity="page"'
+    series = {
+        f"up{{{E}}}": "1x9 0x20",
+        f"supervisor_exporter_build_info{{{E}}}": "1x9 stale",
+        f"supervisor_finding{{{about}}}": "1x2 stale _x2 1x3 stale",
+        f"supervisor_finding_since_timestamp_seconds{{{about}}}": "30x2 stale _x2 330x3 stale",
+        f'supervisor_finding_text_info{{{about},text="Process 1.",action="see 1"}}': "1x2 stale",
+        f'supervisor_finding_text_info{{{about},text="Process 2.",action="see 2"}}': "_x5 1x3 stale",
+    }
+    annotations = {
+        "summary": "r: Process 2. Since 1970-01-01 00:05:30 UTC. First: see 2",
+        "description": "Its state is lost: no sign of life, or its process is gone.",
+        "runbook_url": "http://127.0.0.1:10988/alerts#supervisortraininglost",
+    }
+    alerts = [("SupervisorTrainingLost", 25 * MINUTE, [({"run": "r", "severity": "critical"}, annotations)])]
+    rules_test(tmp_path, series, MINUTE, rules=rule_groups(LIMITS), alerts=alerts)
+
+
 def test_an_exporter_that_dies_resolves_no_page(fires: Callable[..., None]) -> None:
     """It is a page itself after two minutes; what it said stays until it has looked. Of a trainer nothing stays."""
     series = {

@@ -527,7 +527,7 @@ STORIES: dict[str, Story] = {
     "stopped itself": Story(_stopped_itself, ("info stopped",), "by its own request"),
     "had nothing to do": Story(_nothing_to_do, ("info completed_without_step",), "without a new step"),
     "was restarted once": Story(_restarted_once, ("info restarted",), "Restarted"),
-    "is restarted all the time": Story(_loops, ("page restart_loop",), "Restarted 4 times"),
+    "is restarted all the time": Story(_loops, ("page restart_loop",), "4 unplanned restarts within"),
     "was restarted all the time, and died": Story(_looped_and_died, ("page lost", "page restart_loop")),
     "was restarted all the time, and completed": Story(_looped_and_completed, ()),
     "dies before its first event": Story(_launches_die, ("warn not_starting",), "ImportError"),

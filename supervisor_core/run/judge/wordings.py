@@ -99,7 +99,7 @@ WORDINGS: Mapping[str, Wording] = {
     "copy": Wording(text="A copy of {original}: its newest session runs, or ran, there."),
     "checkpoint_damaged": Wording(text="The newest checkpoint is {how}: {why} {which}."),
     "checkpoint_overdue": Wording(
-        text="The newest checkpoint is older than {intervals} of its intervals of {interval}."
+        text="The newest checkpoint is older than {intervals} checkpoint intervals of {interval}."
     ),
     "checkpoint_overdue/failed": Wording(text="A save has failed, and none has succeeded since: {why}"),
     "disk_low": Wording(text="The disk of the run's directory has room for less than {saves} more checkpoints."),
@@ -108,20 +108,20 @@ WORDINGS: Mapping[str, Wording] = {
     "worker_stuck": Wording(text="{number} making no progress: {which}."),
     "straggler": Wording(text="{who} is slow: {own} for a step, the others {usual}."),
     "straggler/waited_for": Wording(text="{who} is slow: the other processes wait for it in each step."),
-    "thread_down": Wording(text="{threads} failed or overdue: {which}."),
+    "thread_down": Wording(text="{threads} failed or late: {which}."),
     "silent": Wording(
         text="No event{rhythm}. {who} runs: it hangs, or has no more to do. Its program records no state."
     ),
     "silent/rhythm": Wording(text="; this run usually writes every {gap}"),
     "over": Wording(text="No event{rhythm}. It is probably over: its program records no end."),
     "over/gone": Wording(text="Over; how it ended is not known: {who} is gone, and its program records no end."),
-    "restart_loop": Wording(text="Restarted {count} times within {window}, unplanned.{last}"),
+    "restart_loop": Wording(text="{count} unplanned restarts within {window}.{last}"),
     "not_starting": Wording(text="The program ended {count} times before its first event.{last}"),
     "restarted": Wording(text="{which}: {why}", several="were restarted"),
     "restarted/passed_over": Wording(text="it passed over {name}: {why}"),
     "restarted/no_session": Wording(text="Launch {attempt} has no session yet.{before}"),
     "resumed_not_exactly": Wording(text="The newest session does not continue exactly: {why}{others}"),
-    "checkpoint_interval_far": Wording(text="The checkpoint interval, {present}, is far from the best one, {best}."),
+    "checkpoint_interval_far": Wording(text="The checkpoint interval is {present}; the best one is {best}."),
     "completed_without_step": Wording(
         text="The newest session was completed without a new step: it began at step {step}, where the training had "
         "ended before."
