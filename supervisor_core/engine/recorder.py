@@ -14,6 +14,7 @@ from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     Record,
     StopReason,
+    StopRecord,
     ThreadStatus,
     WorkerStatus,
     summary_bytes,
@@ -76,6 +77,7 @@ class TelemetryRecorder:
         """The session's liveness file, once it has one: takes each record, too."""
         self._check = check
         self._error: str | None = None
+        self._has_ended = False
 
     def write_to(self, writer: SummaryWriter) -> None:
         """Write through this writer from now on."""
@@ -114,6 +116,9 @@ class TelemetryRecorder:
             return False
         try:
             self._ask(writer)
+            if not self._has_ended and hasattr(writer, "reopen"):
+                writer.reopen()  # the program may close it, and trains on; after the end nothing is begun again
+            self._has_ended = isinstance(record, StopRecord)
             writer.add_summary(summary_bytes(record), step)
             if durable and hasattr(writer, "sync"):
                 writer.sync(deadline.remaining(SYNC_SECS))

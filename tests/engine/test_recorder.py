@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,18 @@ import pytest
 from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.recorder import SYNC_SECS, BeatHistory, TelemetryRecorder
-from supervisor_core.events.telemetry import HeartbeatRecord, PauseReport, Place, Record, ThreadStatus, WorkerStatus
+from supervisor_core.events.file_writer import FileWriter
+from supervisor_core.events.telemetry import (
+    HeartbeatRecord,
+    PauseReport,
+    Place,
+    Record,
+    SessionRecord,
+    StopRecord,
+    ThreadStatus,
+    WorkerStatus,
+)
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 RECORD = HeartbeatRecord(session="s", phase="training")
 
@@ -50,6 +62,24 @@ class WaitingWriter(Writer):
 
     failing = True
     last_error = None
+
+
+@pytest.mark.filterwarnings("ignore:Attempting to use a closed FileWriter")
+def test_a_program_that_closes_the_writer_is_recorded_on(tmp_path: Path) -> None:
+    """In another file, in mid-run and at the end; after the end no file is begun."""
+    writer = FileWriter(tmp_path)
+    recorder = TelemetryRecorder(writer)
+    recorder.write(SessionRecord(session="s", attempt=1))
+    writer.close()
+    assert recorder.write(HeartbeatRecord(session="s", phase="training", step=60), 60)
+    writer.scalar("loss", 0.5, 61)
+    writer.close()
+    assert recorder.write(StopRecord(session="s", reason="completed", step=100), 100, durable=True)
+    writer.close()
+    recorder.write(HeartbeatRecord(session="s", phase="stopped", step=100), 100)
+    assert len(list(tmp_path.iterdir())) == 3
+    run = LogdirWatch(str(tmp_path)).refresh().runs["."].run
+    assert (run.state, run.step, run.last_values[0].step, len(run.sessions)) == ("completed", 100, 61, 1)
 
 
 @pytest.mark.parametrize(
