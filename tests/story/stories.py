@@ -462,6 +462,18 @@ def _other_writer_hangs(run: Path, now: float) -> GoesOn:
     return nothing
 
 
+def _other_writer_a_year_ahead(run: Path, now: float) -> GoesOn:
+    write = _other_writer(run, now + 365 * DAY)
+    (path,) = run.iterdir()
+
+    def goes_on(until: float) -> None:
+        write(until + 365 * DAY)
+        os.utime(path, (until, until))
+
+    goes_on(now)
+    return goes_on
+
+
 def _other_writer_over(run: Path, now: float) -> GoesOn:
     return _other_writer(run, now, 30 * DAY)
 
@@ -582,6 +594,7 @@ STORIES: dict[str, Story] = {
     "is another writer's, silent with NaN": Story(
         _other_writer_silent_with_nan, ("page loss_not_finite", "info over"), "since step"
     ),
+    "is another writer's, a year ahead": Story(_other_writer_a_year_ahead, ("warn clock_skew",), "365 d ahead of this"),
     "is another writer's, long over": Story(_other_writer_over, ("info over",)),
     "is another writer's, silent, and its restarter lives": Story(_under_a_restarter, ()),
     "is another writer's, and hangs": Story(

@@ -259,7 +259,7 @@ class RunTracker:
                 run = replace(run, sessions=with_first_error(run.sessions, run.workers))
             if self._fault is not None and run.state in LIVE and _is_expected(run.sessions[-1], clock.now(now)):
                 problem = problem or f"{self._fault}; whether the session lives is judged by its events"
-            if clock.is_moving or run.state in LIVE:
+            if clock.is_moving or run.state in _MOVING:
                 run = replace(run, clock_skew_secs=_skew(run, clock.skew_secs))
         except Exception as error:  # as above
             _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)

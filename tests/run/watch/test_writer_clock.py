@@ -95,6 +95,47 @@ def test_without_the_server_s_clock_two_looks_tell(
     assert look().run.state == "lost"
 
 
+@pytest.mark.parametrize("ahead", SKEWS)
+def test_a_death_before_the_first_look_is_dated_by_the_reader_s_clock(
+    trainer: Make, watch: Any, clock: Any, ahead: float
+) -> None:
+    """A minute ago, not ten more or less."""
+    trainer(ahead)
+    clock.now += 60
+    found = watch()()
+    lost = findings(found, clock.now)[0]
+    assert (found.run.state, found.run.clock_skew_secs) == ("lost", ahead)
+    assert lost.kind == "lost" and clock.now - lost.since == pytest.approx(60.0, abs=5.0)
+
+
+@pytest.mark.parametrize("mtime_ahead", [0.0, None])
+def test_another_writer_is_judged_by_what_advances(
+    tmp_path: Path, writing: Any, watch: Any, clock: Any, mtime_ahead: float | None
+) -> None:
+    """Its events are dated a year ahead, the first one further: when it was written counts."""
+    year = 365 * 86400.0
+    file = writing.RunFile(tmp_path / "run", clock.now + year).scalar("loss", 0, clock.now + 2 * year)
+    look = watch()
+
+    def seen() -> tuple[str, bool]:
+        if mtime_ahead is not None:
+            os.utime(file.path, (written + mtime_ahead,) * 2)
+        found = look()
+        return found.run.state, (found.run.clock_skew_secs or 0.0) > year / 2
+
+    written = clock.now
+    seen()
+    for step in range(1, 9):
+        clock.now += 60
+        written = clock.now
+        file.scalar("loss", step, clock.now + year)
+        assert seen() == ("running", True)
+    clock.now += 599
+    assert seen() == ("running", True)
+    clock.now += 2
+    assert seen()[0] == "unknown"
+
+
 def test_a_dead_run_whose_clock_was_ahead_is_lost_after_as_long_as_any_other(
     trainer: Make, watch: Any, clock: Any
 ) -> None:
