@@ -464,15 +464,10 @@ class SealedStore(CheckpointKind):
             _LOG.info("%s cannot be deleted: %s", path, error)
 
 
+_IN_SHORT = ("step", "session", "attempt", "number", "saved_at", "last_preserved_at")
+
+
 def _in_short(manifest: Manifest) -> Manifest:
     """Return the part of a manifest that stays within 10 KB; the names in ``preserved`` count in the newest only."""
-    return Manifest(
-        format="",
-        step=manifest.step,
-        session=manifest.session,
-        attempt=manifest.attempt,
-        number=manifest.number,
-        saved_at=manifest.saved_at,
-        last_preserved_at=manifest.last_preserved_at,
-        doubt=None if manifest.doubt is None else Doubt(manifest.doubt.text),
-    )
+    doubt = None if manifest.doubt is None else Doubt(manifest.doubt.text)
+    return Manifest(format="", doubt=doubt, **{name: getattr(manifest, name) for name in _IN_SHORT})

@@ -20,7 +20,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from supervisor_core.checkpoint.retention import Doubt, doubt_of
 from supervisor_core.checkpoint.store import CheckpointStore, StagedCheckpoint
 from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.step_lock import StepLock
+from supervisor_core.events.record_fields import shared
 from supervisor_core.events.telemetry import CheckpointRecord, Trigger
 from supervisor_core.storage.local import filesystem_for
 from supervisor_core.tf1 import private_symbols as private
@@ -75,9 +76,7 @@ class SaveResult:
 
     def record(self, session: str) -> CheckpointRecord:
         """Return the save as a session's record of it."""
-        known = {item.name for item in fields(self)}  # a record also has fields of other facades
-        shared = {item.name: getattr(self, item.name) for item in fields(CheckpointRecord) if item.name in known}
-        return CheckpointRecord(session=session, **shared)
+        return CheckpointRecord(**shared(CheckpointRecord, self), session=session)
 
     def failed(self, error: Exception) -> None:
         """Record that no checkpoint was written, and why."""
