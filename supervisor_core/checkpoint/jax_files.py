@@ -74,9 +74,6 @@ def read_metadata(files: SealedFiles, folder: str, names: Collection[str]) -> by
 def require_name(keys: Collection[str]) -> None:
     """Do nothing for an array's name that is one in Orbax's folder, too.
 
-    Args:
-        keys: its parts.
-
     Raises:
         ValueError: if it could lead elsewhere.
     """

@@ -109,7 +109,6 @@ class Call:
 
     Args:
         name: what it calls for that, with its module.
-        arguments: what with.
     """
 
     __slots__ = ("arguments", "items", "name", "state")

@@ -109,7 +109,6 @@ class CheckpointKind(ABC):
         """Verify one checkpoint as a resume does, as far as that needs no framework.
 
         Args:
-            path: the checkpoint's.
             data: False trusts files of the right size.
             on_progress: called with (bytes done, bytes in all) while data is read.
 
@@ -126,7 +125,6 @@ class CheckpointKind(ABC):
         Args:
             prefix: the checkpoint's path.
             reason: goes into the note.
-            clock: gives the time in the note.
             names: what its directory may be called; those of `names_aside` may be deleted later.
         """
 
@@ -139,7 +137,6 @@ class CheckpointKind(ABC):
         """Make a checkpoint the one to resume from, before those after it are moved.
 
         Args:
-            path: the checkpoint's.
             later: the paths of those after it.
 
         Raises:
@@ -263,9 +260,7 @@ def rewind(kind: CheckpointKind, path: str, *, clock: Clock = SYSTEM_CLOCK) -> t
     Only while no session has the logdir.
 
     Args:
-        kind: moves them.
         path: the checkpoint to resume from, in the directory of ``kind``.
-        clock: gives the time of the moves.
 
     Raises:
         DamagedCheckpointError: if it is damaged; nothing is moved.

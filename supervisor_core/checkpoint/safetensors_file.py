@@ -121,7 +121,6 @@ def read(files: SealedFiles, name: str, wanted: Collection[str] | None, allocate
     Args:
         files: the checkpoint's.
         wanted: the names of the arrays that it has to have: these, and no others. None for any.
-        allocate: makes them.
 
     Raises:
         DamagedCheckpointError: if it is no such file, has other arrays, or was altered; says why.

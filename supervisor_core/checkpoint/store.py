@@ -602,10 +602,6 @@ class StagedCheckpoint:
     Local files only: in a remote store a checkpoint is written in its place, and the state file alone says that it
     counts. The store's check runs before each file, or on a remote store before the writing begins.
 
-    Args:
-        store: the checkpoints on disk.
-        path: where it is going to be.
-
     Raises:
         OSError: if nothing can be written there.
         LogdirInUseError: on a remote store, if another chief has taken the logdir over.

@@ -26,7 +26,6 @@ class ChiefStatus:
     Args:
         finished_wait_secs: how long a finished run has to start again, in seconds from the first read.
         always_waits: whether a run that was seen running has that time too.
-        read: reads that file.
     """
 
     def __init__(

@@ -99,7 +99,6 @@ def begun(
         progress: the session's.
         until: monotonic time of the reading.
         secs: seconds without progress until then.
-        timeout_secs: the hang timeout.
         service: the service whose tick does not end; None of the session itself.
     """
     return HangReading(

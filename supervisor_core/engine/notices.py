@@ -55,7 +55,6 @@ def log_unrecorded(text: str, severity: str, why: str) -> None:
     """Log a notice that cannot be recorded.
 
     Args:
-        text: what was said.
         severity: as it was given.
         why: half a sentence.
 

@@ -91,7 +91,6 @@ def cause_of(secs: float, before: Evidence, after: Evidence, interval_secs: floa
     Args:
         secs: the length of the pause.
         before: the evidence when Python code ran last.
-        after: the evidence now.
         interval_secs: after what time a thread that waits for the interpreter lock wakes.
     """
     if after.ran_secs - before.ran_secs > secs / 2:

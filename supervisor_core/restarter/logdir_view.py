@@ -49,11 +49,7 @@ _T = TypeVar("_T")
 
 
 class LogdirThread:
-    """Makes calls in their order, in a daemon thread; waits for each as long as the caller likes.
-
-    Args:
-        name: of the thread.
-    """
+    """Makes calls in their order, in a daemon thread; waits for each as long as the caller likes."""
 
     def __init__(self, name: str = "restarter-logdir", clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock

@@ -208,7 +208,6 @@ def next_step(decision: Decision, cause: Cause | None, state_path: str) -> str:
     """Return what to do after an end that is none of the program's own, for people; empty where there is nothing to do.
 
     Args:
-        decision: the end.
         cause: of the last launch.
     """
     own = decision.status not in (NO_PROGRESS_STATUS, SPENT_STATUS)

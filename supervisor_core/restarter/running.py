@@ -164,8 +164,6 @@ class Latest(Generic[_T]):
     """The result of the last read of a logdir. `get` requests the next read, and never waits for it.
 
     Args:
-        thread: reads.
-        read: one read.
         every_secs: time between two reads, at least.
     """
 

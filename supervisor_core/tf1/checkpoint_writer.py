@@ -336,8 +336,6 @@ class CheckpointWriter:
         """Have the saver write as it does for the original.
 
         Args:
-            session: the plain session.
-            result: is filled in.
             between_steps: whether training waits meanwhile, so that all values are of one step.
         """
         if self._loss is not None:

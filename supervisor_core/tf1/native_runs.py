@@ -37,9 +37,6 @@ class PreparedRun:
 
     Args:
         session: a ``tf.compat.v1.Session``.
-        feeds: tensors to feed.
-        fetches: tensors to return.
-        targets: operations to run.
 
     Raises:
         tf.errors.CancelledError: if the session is closed.
@@ -71,7 +68,6 @@ class NativeCallable:
     Args:
         session: the session, kept alive by this object.
         feeds: tensors fed.
-        fetches: tensors fetched.
         targets: operations run.
 
     Raises:
@@ -107,7 +103,6 @@ def is_safe(graph: Any, feeds: Sequence[Any], fetches: Sequence[Any], targets: S
 
     Args:
         feeds: tensors fed.
-        fetches: tensors fetched.
         targets: operations run.
     """
     if any(tensor.shape.rank != 0 for tensor in fetches):

@@ -45,7 +45,6 @@ class CheckpointRetention:
 
     Args:
         saver: a ``tf.compat.v1.train.Saver``.
-        store: the checkpoints on disk.
         read_data: whether to read the data of older checkpoints back before one is deleted (of a local logdir), not
             their indexes alone.
         holds: whether a directory is the session's own, so that a damaged checkpoint there may be moved.

@@ -35,7 +35,6 @@ class SupervisedSession(tf.compat.v1.Session):
     Args:
         target: the execution engine to connect to; ``""`` for this process.
         graph: the graph to launch. Default: the default graph.
-        config: a ``ConfigProto``.
         step_lock: what every run passes. Default: none.
         observer: called for every run that went well. Default: none.
         global_step: the variable (or a tensor that reads it) whose update makes a run a step. Default: every run

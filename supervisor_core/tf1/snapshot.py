@@ -230,7 +230,6 @@ def _copy(value: Any, room: Array | None, copies: list[tuple[Array, Array]]) -> 
     """Return what is going to be a copy of a value, once all copies are made.
 
     Args:
-        value: what was fetched.
         room: memory for it, which is used if it has its size.
         copies: takes what has to be copied: where to, and where from.
     """

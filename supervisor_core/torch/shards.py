@@ -39,7 +39,6 @@ class ShardFiles:
     """The shards in a checkpoint's directory, as a kind of array: see `supervisor_core.training.tree.ArrayKind`.
 
     Args:
-        is_split: whether the present model is split.
         whole: read whole tensors, for a model that is not, or that one process has alone.
         trust: read them for a model that is not split from any owner's checkpoint: ``Options.trust_pickled``.
     """
@@ -85,7 +84,6 @@ class StoredShards:
 
     Args:
         files: the checkpoint's.
-        tensors: what is in them.
     """
 
     def __init__(self, files: SealedFiles, tensors: Mapping[str, SplitTensor]) -> None:

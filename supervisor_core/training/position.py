@@ -86,7 +86,6 @@ class OfThisFit(Part):
 
     Args:
         fit: the present one; its checkpoint is loaded before.
-        target: the object.
     """
 
     def __init__(self, fit: FitNumber, target: Stateful) -> None:

@@ -74,7 +74,6 @@ class Saver(Checkpoints):
     """The checkpoints of one session; see the module's docstring. Called by the training's thread.
 
     Args:
-        store: where they go.
         policy: when, and how many are kept.
         session: the session; its coordinator is asked to stop after too many failures in a row.
         options: retries and verification.

@@ -298,7 +298,6 @@ def probe(get: Callable[[], Any], kinds: tuple[ArrayKind, ...], path: str) -> No
 
     Args:
         get: returns it.
-        kinds: the kinds of arrays in it.
         path: its name, for errors.
 
     Raises:

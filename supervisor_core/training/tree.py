@@ -148,7 +148,6 @@ def copy_tree(tree: Any, kinds: tuple[ArrayKind, ...], path: str = "state", *, i
     """Return a tree with copies of its containers, and a `Copied` for each array, unless it is one already.
 
     Args:
-        kinds: the kinds of arrays in it.
         path: its name, for errors.
         in_place: refer to the arrays, as they are: nothing may change them until they are written.
 
@@ -207,7 +206,6 @@ def other_dtypes(saved: Any, present: Any, path: str = "") -> Iterator[tuple[str
     Args:
         saved: a tree that was read.
         present: a tree of the program.
-        path: where they lie.
 
     Yields:
         The array's path, its saved dtype, its present one.
@@ -322,7 +320,6 @@ def mapped(tree: Any, of_leaf: Callable[[Any, str], Any], path: str = "") -> Any
     """Return a state tree with what a function returns for each leaf and its path.
 
     Args:
-        of_leaf: the function.
         path: the tree's own path.
     """
     if isinstance(tree, Mapping):
