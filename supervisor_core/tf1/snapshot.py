@@ -95,9 +95,6 @@ class Snapshot:
         self.size_bytes = sum(math.inf if (size := _size_bytes(item.source)) is None else size for item in first)
         """How much there is to write; infinite where that is only known when it is taken."""
         self._step = None if step is None else step.value
-        names = [] if step is None else [item.name for item in self._by_source.get(step.source.key, [])]
-        self.step_name = names[0] if names else None
-        """The name under which the saver saves the global step; None if it does not."""
         self._writes_bundle = _is_plain(self._saved)
         self._writer: TensorFlowWriter | None = None
         self._session: Any = None

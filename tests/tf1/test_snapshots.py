@@ -169,7 +169,6 @@ def test_the_saver_restores_what_a_snapshot_writes(
     whole = kind not in ("list", "dictionary")
     for before, after in list(zip(then, session.run(read), strict=True))[: None if whole else len(model)]:
         np.testing.assert_array_equal(before, after)
-    assert snapshot.step_name == ("global_step" if whole else None)
 
 
 def test_quantized_variables_are_saved(graph: Any, new_session: Any, tmp_path: Path, resource: bool) -> None:
