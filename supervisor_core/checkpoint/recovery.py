@@ -128,6 +128,15 @@ class CheckpointKind(ABC):
             names: what its directory may be called; those of `names_aside` may be deleted later.
         """
 
+    @abstractmethod
+    def doubt_about(self, path: str, verified: VerifiedCheckpoint) -> str | None:
+        """Return why the model in a checkpoint may be spoiled; None where nothing says so.
+
+        Args:
+            path: the checkpoint's.
+            verified: what `verify` returned.
+        """
+
     def found_as(self, path: str) -> str:
         """Return the path under which a restart finds a checkpoint of this directory."""
         return os.path.join(self.directory, last_part(path))

@@ -360,6 +360,11 @@ class SealedStore(CheckpointKind):
             self.filesystem.move(path, own)
         return own
 
+    def doubt_about(self, path: str, verified: VerifiedCheckpoint) -> str | None:
+        """See `CheckpointKind.doubt_about`."""
+        doubt = None if verified.manifest is None else verified.manifest.doubt
+        return None if doubt is None else doubt.text
+
     def choose(self, path: str, later: Collection[str]) -> None:
         """See `CheckpointKind.choose`: nothing but the manifests of those that are left says which is the newest."""
 

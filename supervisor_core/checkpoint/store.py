@@ -316,6 +316,11 @@ class CheckpointStore(CheckpointKind):
             return None
         return move_aside(self.filesystem, directory, name, files, reason=reason, at=clock.wall(), names=names)
 
+    def doubt_about(self, path: str, verified: bundle.VerifiedCheckpoint) -> str | None:
+        """See `CheckpointKind.doubt_about`."""
+        doubt = self.ledger.doubt(path)
+        return None if doubt is None else doubt.text
+
     def choose(self, path: str, later: Collection[str]) -> None:
         """See `CheckpointKind.choose`: the state file names it without a save, so that no ledger counts."""
         kept = [saved for saved in self.history().kept if saved.path != path and saved.path not in later]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections import Counter
@@ -14,9 +15,9 @@ import click
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError, EventsError, NoUsableCheckpointError
-from supervisor_core.base.log import error_text
+from supervisor_core.base.log import command_line, error_text
 from supervisor_core.checkpoint import bundle
-from supervisor_core.checkpoint.names import step_in_name
+from supervisor_core.checkpoint.names import last_part, step_in_name
 from supervisor_core.checkpoint.recovery import Candidate, CheckpointChoice, CheckpointKind, Skipped, newest_usable
 from supervisor_core.checkpoint.search import find_stores
 from supervisor_core.checkpoint.set_aside import SetAside
@@ -35,6 +36,7 @@ from supervisor_core.cli.logdirs import (
 from supervisor_core.cli.text import OnProgress, Output, bold, literal, progress_bar, runs_bar
 from supervisor_core.events.chunk import FileFacts
 from supervisor_core.events.index import LogdirIndex
+from supervisor_core.run.model.words import counted
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import filesystem_for, local_path, source_of
 
@@ -58,6 +60,8 @@ class CheckpointVerdict:
     verdict: Literal["good", "damaged", "missing"]
     """``missing``: the state file names it and no file of it is there."""
     reason: str | None
+    doubt: str | None = None
+    """Why the model in it may be spoiled; None where nothing says so."""
     source: str
     """``state``: the state file names it; ``disk``: it is only found on disk."""
     values: CheckpointValues | None = None
@@ -78,6 +82,8 @@ class RunVerdict:
     resume: str | None = None
     """The path of the checkpoint that a restart would resume from."""
     resume_step: int | None = None
+    why: str | None = None
+    """Why that one, in half a sentence."""
     problem: str | None = None
     """Why a restart would not start, in one line."""
     set_aside: tuple[SetAside, ...] = ()
@@ -144,9 +150,14 @@ def _verify_logdir(
     """Return the verdict of each run of a logdir, and what could not be searched."""
     filesystem, top = _directory(logdir.path)
     unsearched: list[str] = []
+
+    def on_error(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError) or error.filename == top:  # a save that has ended meanwhile
+            unsearched.append(error_text(error))
+
     by_run: dict[str, list[CheckpointKind]] = {}
     with progress_bar(TextColumn("looking for checkpoints"), TimeElapsedColumn()):
-        for store in find_stores(filesystem, top, on_error=lambda error: unsearched.append(error_text(error))):
+        for store in find_stores(filesystem, top, on_error=on_error):
             by_run.setdefault(_name_in(top, store.run), []).append(store)
     include = logdir.include(include)
     with _reading() as watch:
@@ -195,17 +206,18 @@ def _verify_run(run: str, stores: Sequence[CheckpointKind], watch: Watch) -> Run
         check = _once(store, watch)
         choice, problem = CheckpointChoice(chosen=None, verified=None), None
         try:
-            listed = store.listed()
-            for candidate in listed.candidates:
-                if candidate.path not in verdicts:
-                    verdicts[candidate.path] = _verify_one(candidate, check)
-            for item in listed.remains:
-                verdicts.setdefault(item.path, _without_index(item))
-            aside.update((item.path, item) for item in store.all_set_aside())
+            own = [_verify_one(store, candidate, check) for candidate in store.listed().candidates]
             if first.setdefault(type(store), store) is store:
-                choice = newest_usable(store, check)
-        except NoUsableCheckpointError:
-            problem = "none of its checkpoints can be read"
+                choice, problem = _choice(store, check)
+                if choice.chosen is not None and choice.chosen.path not in (item.path for item in own):
+                    own.insert(0, _verify_one(store, choice.chosen, check))  # saved meanwhile
+            now = store.listed()  # what a training has deleted meanwhile is no damage
+            own += map(_without_index, now.remains)
+            is_there = {item.path for item in now.candidates} | {item.path for item in now.remains}
+            for item in own:
+                if item.verdict == "good" or item.path in is_there:
+                    verdicts.setdefault(item.path, item)
+            aside.update((item.path, item) for item in store.all_set_aside())
         except CheckpointError as error:
             problem = str(error)
         except OSError as error:
@@ -218,6 +230,7 @@ def _verify_run(run: str, stores: Sequence[CheckpointKind], watch: Watch) -> Run
                 state_problem=choice.state_problem,
                 resume=None if chosen is None else chosen.path,
                 resume_step=None if chosen is None else _step(chosen, choice.verified),
+                why=None if chosen is None else _why(chosen, choice.skipped),
                 problem=problem,
             )
         )
@@ -249,7 +262,25 @@ def _once(store: CheckpointKind, watch: Watch) -> Check:
     return check
 
 
-def _verify_one(candidate: Candidate, check: Check) -> CheckpointVerdict:
+def _choice(store: CheckpointKind, check: Check) -> tuple[CheckpointChoice, str | None]:
+    """Return what a restart would resume from, and why it would not start."""
+    try:
+        return newest_usable(store, check), None
+    except NoUsableCheckpointError:
+        return CheckpointChoice(chosen=None, verified=None), "none of its checkpoints can be read"
+
+
+def _why(chosen: Candidate, skipped: Sequence[Skipped]) -> str:
+    """Return why a restart would resume from a checkpoint, in half a sentence."""
+    if skipped:
+        more = f" and {counted(len(skipped) - 1, 'other')}" if len(skipped) > 1 else ""
+        return f"the newest that is whole: {last_part(skipped[0].path)}{more} would be passed over"
+    return {"state": "which the state file names", "ledger": "saved after the state file was written"}.get(
+        chosen.source, "the newest"
+    )
+
+
+def _verify_one(store: CheckpointKind, candidate: Candidate, check: Check) -> CheckpointVerdict:
     verified: bundle.VerifiedCheckpoint | None = None
     reason: str | None = None
     try:
@@ -264,6 +295,7 @@ def _verify_one(candidate: Candidate, check: Check) -> CheckpointVerdict:
         tensors=verified.tensors if verified else None,
         verdict="good" if verified else "damaged" if candidate.found else "missing",
         reason=reason,
+        doubt=None if verified is None else store.doubt_about(candidate.path, verified),
         source=candidate.source,
     )
 
@@ -340,6 +372,8 @@ def _print(verdicts: list[RunVerdict], unsearched: list[str]) -> None:
             tensors = "" if item.tensors is None else f", {item.tensors:,} tensors"
             what = item.reason or f"{item.bytes or 0:,} bytes{tensors}"
             line(item.verdict, f"{_step_text(item.step):<14} {item.name}", what)
+            if item.doubt:
+                line("doubt", item.doubt)
             if item.values is not None:
                 line("NaN" if item.values.has_nan else "values", item.values.summary)
             elif item.values_problem:
@@ -356,7 +390,8 @@ def _print(verdicts: list[RunVerdict], unsearched: list[str]) -> None:
             records, files = sum(file.records for file in good), "events file" if len(good) == 1 else "events files"
             line("good", f"{len(good)} {files}, {records:,} {'record' if records == 1 else 'records'}")
         if verdict.checkpoints or verdict.problem or verdict.state_problem:
-            console.print(f"  {literal(_outlook(verdict))}")
+            for text in _outlook(verdict):
+                console.print(f"  {literal(text)}")
     for reason in unsearched:
         console.print(f"[bold red]not searched[/bold red] {literal(reason)}")
 
@@ -365,13 +400,21 @@ def _step_text(step: int | None) -> str:
     return "no step" if step is None else f"step {step:,}"
 
 
-def _outlook(verdict: RunVerdict) -> str:
+def _outlook(verdict: RunVerdict) -> Iterator[str]:
+    """Yield what a restart would do, and how it resumes from the last good checkpoint where the newest is in doubt."""
     if verdict.problem:
-        return f"A restart would stop with an error: {verdict.problem}."
+        yield f"A restart would stop with an error: {verdict.problem}."
+        return
     if verdict.resume is None:
-        return "A restart would begin at step 0: there is no checkpoint."
+        yield "A restart would begin at step 0: there is no checkpoint."
+        return
     step = "" if verdict.resume_step is None else f" (step {verdict.resume_step:,})"
-    return f"A restart would resume from {os.path.basename(verdict.resume)}{step}."
+    yield f"A restart would resume from {os.path.basename(verdict.resume)}{step}, {verdict.why}."
+    tried = itertools.dropwhile(lambda item: item.path != verdict.resume, verdict.checkpoints)
+    whole = [item for item in tried if item.verdict == "good"]
+    good = next((item for item in whole if item.doubt is None), None)
+    if whole[0].doubt is not None and good is not None:
+        yield f"It is in doubt; to resume from {good.name}: {command_line('tb-supervisor', 'rewind', '--', good.path)}"
 
 
 @contextmanager

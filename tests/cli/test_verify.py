@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +14,11 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from supervisor_core.checkpoint.sealed_store import SealedStore
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.events.writer import EventsWriter
+from supervisor_core.storage import trees
+from supervisor_core.storage.local import LocalFilesystem
 from supervisor_core.training import supervise
 from tests.cases import each
 
@@ -37,7 +42,7 @@ def test_all_is_well(run: Run, logdir: Path) -> None:
         f"{name}\n"
         f"  good     step 200       model.ckpt-200  {size:,} bytes, 2 tensors\n"
         f"  good     step 100       model.ckpt-100  {size:,} bytes, 2 tensors\n"
-        "  A restart would resume from model.ckpt-200 (step 200).\n"
+        "  A restart would resume from model.ckpt-200 (step 200), which the state file names.\n"
         for name in ("first", "second")
     )
 
@@ -51,7 +56,10 @@ def test_damage_is_shown_with_its_place(run: Run, logdir: Path) -> None:
         "  damaged  step 200       model.ckpt-200  model.ckpt-200.data-00000-of-00001: it ends at byte 700, 508 bytes "
         "before the end of 'global_step'\n"
     ) in result.stdout
-    assert result.stdout.endswith("  A restart would resume from model.ckpt-100 (step 100).\n")
+    assert result.stdout.endswith(
+        "  A restart would resume from model.ckpt-100 (step 100), the newest that is whole: model.ckpt-200 would be "
+        "passed over.\n"
+    )
 
 
 def test_sealed_checkpoints(run: Run, tmp_path: Path) -> None:
@@ -63,14 +71,59 @@ def test_sealed_checkpoints(run: Run, tmp_path: Path) -> None:
     size = (tmp_path / "run" / "checkpoints" / "ckpt-4" / "tree.json").stat().st_size
     assert result.exit_code == 0
     assert f"run\n  good     step 4         ckpt-4  {size:,} bytes\n  good     step 2 " in result.stdout
-    assert "  A restart would resume from ckpt-4 (step 4).\n" in result.stdout
+    assert "  A restart would resume from ckpt-4 (step 4), the newest.\n" in result.stdout
     (tmp_path / "run" / "checkpoints" / "ckpt-4" / "tree.json").write_text("{}")
     result = run("verify", tmp_path)
     assert result.exit_code == 1
     assert "damaged  step 4         ckpt-4  " in result.stdout and "tree.json: it has 2 bytes" in result.stdout
-    assert "  A restart would resume from ckpt-2 (step 2).\n" in result.stdout
+    assert "resume from ckpt-2 (step 2), the newest that is whole: ckpt-4 would be passed over.\n" in result.stdout
     (tmp_path / "run" / "checkpoints" / "ckpt-2" / "tree.json").unlink()
     assert "stop with an error: none of its checkpoints can be read." in run("verify", tmp_path).stdout
+
+
+def test_one_in_doubt_and_how_to_resume_from_the_one_before(run: Run, tmp_path: Path) -> None:
+    """It is whole, so a restart takes it; why it is in doubt is said, and the command that leads past it."""
+    with supervise(tmp_path, save_secs=None, save_steps=1) as training:
+        for step in training.steps(3):
+            training.wait_until_saved()
+            training.log("loss", math.nan if step == 2 else 0.5)
+    result = run("verify", tmp_path)
+    good = tmp_path / "checkpoints" / "ckpt-2"
+    assert result.exit_code == 0
+    assert (
+        "ckpt-3  " in result.stdout and '  doubt    The newest value of "loss" is NaN or infinite.\n' in result.stdout
+    )
+    assert result.stdout.endswith(
+        "  A restart would resume from ckpt-3 (step 3), the newest.\n"
+        f"  It is in doubt; to resume from ckpt-2: tb-supervisor rewind -- {good}\n"
+    )
+    assert run("rewind", "--", good).exit_code == 0
+    assert run("verify", tmp_path).stdout.endswith("  A restart would resume from ckpt-2 (step 2), the newest.\n")
+
+
+def test_what_a_training_deletes_and_saves_meanwhile(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint that rotation deletes while it is read is no damage, nor is a directory of a save that has ended."""
+    with supervise(tmp_path, save_secs=None, save_steps=1) as training:
+        for _ in training.steps(3):
+            training.wait_until_saved()
+    saved, real = tmp_path / "checkpoints", SealedStore.verify
+    (saved / "ckpt-9.saving-s-00112233445566778899aabbccddeeff" / "inner").mkdir(parents=True)
+
+    def verify(store: SealedStore, path: str, **how: Any) -> Any:
+        shutil.rmtree(saved / "ckpt-1", ignore_errors=True)
+        shutil.copytree(saved / "ckpt-3", saved / "ckpt-3.2", dirs_exist_ok=True)
+        return real(store, path, **how)
+
+    def walk(self: LocalFilesystem, top: str, on_error: Any) -> Any:
+        for found in trees.walk(top, on_error):
+            shutil.rmtree(saved / "ckpt-9.saving-s-00112233445566778899aabbccddeeff", ignore_errors=True)
+            yield found
+
+    monkeypatch.setattr(SealedStore, "verify", verify)
+    monkeypatch.setattr(LocalFilesystem, "walk", walk)
+    result = run("verify", tmp_path)
+    assert result.exit_code == 0, result.stdout
+    assert "damaged" not in result.stdout and "not searched" not in result.stdout and "ckpt-2  " in result.stdout
 
 
 @each("damage", [lambda path: path.write_bytes(b""), Path.unlink])
@@ -122,6 +175,7 @@ def test_json(run: Run, logdir: Path) -> None:
         "tensors": None,
         "verdict": "damaged",
         "reason": "model.ckpt-100.data-00000-of-00001: the file is missing",
+        "doubt": None,
         "source": "state",
     }
 
@@ -228,7 +282,7 @@ def test_a_torn_state_file_is_noted(run: Run, logdir: Path) -> None:
     result = run("verify", logdir / "first")
     assert result.exit_code == 1
     assert "  note     the state file 'checkpoint' cannot be understood:" in result.stdout
-    assert "A restart would resume from model.ckpt-200 (step 200)." in result.stdout
+    assert "A restart would resume from model.ckpt-200 (step 200), " in result.stdout
 
 
 @each(
@@ -266,7 +320,7 @@ def test_a_remote_logdir_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyP
 def test_the_step_inside_counts(run: Run, tmp_path: Path, writer: Any) -> None:
     """The step shown is the one stored in the checkpoint, whatever its name says."""
     writer.write_bundle(tmp_path / "model.ckpt-100", {"global_step": writer.step(123)})
-    assert "A restart would resume from model.ckpt-100 (step 123)." in run("verify", tmp_path).stdout
+    assert "A restart would resume from model.ckpt-100 (step 123), " in run("verify", tmp_path).stdout
 
 
 def test_an_empty_run_with_a_torn_state_file(run: Run, tmp_path: Path) -> None:

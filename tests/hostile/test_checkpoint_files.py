@@ -109,7 +109,7 @@ def test_a_block_that_is_named_again_and_again_is_damage() -> None:
     footer = handle + encode_varint(len(block) + 5) + encode_varint(len(index))
     reader = CountingReader(bytes(out) + footer.ljust(40, b"\0") + table.MAGIC)
     with pytest.raises(DamagedCheckpointError, match="where the one before it ends"):
-        list(table.Table(reader, "model.index").entries())  # type: ignore[arg-type]
+        list(table.SortedTable(reader, "model.index").entries())  # type: ignore[arg-type]
     assert reader.fetched < 2 * reader.size
 
 
