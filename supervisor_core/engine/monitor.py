@@ -286,6 +286,7 @@ class SessionMonitor:
             ended_at=self._clock.wall() if self._ended_at is None else self._ended_at,
             outcome=self._outcome,
             error=self._error,
+            events_error=self._recorder.error,
             first_step=self._record.restored_step,
             last_progress_at=now.last_progress_at,
             reported_secs=now.activity_secs,

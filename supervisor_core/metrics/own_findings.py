@@ -69,7 +69,7 @@ def _findings(status: RunStatus, session: Session, now: float, limits: Threshold
         why = sentence(session.save_error or _UNKNOWN)
         yield found("saves_failing", say("saves_failing", why=why), command=command_line("df", "-h", "--", logdir))
     if status.events_failing:
-        text = say("events_failing", why=sentence(_UNKNOWN))
+        text = say("events_failing", why=sentence(session.events_error or _UNKNOWN))
         yield found("events_failing", text, command=command_line("df", "-h", "--", logdir))
     if status.loss_finite is False:
         yield found("loss_not_finite", say("loss_not_finite", since=""), command=inspect)

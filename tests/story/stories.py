@@ -383,6 +383,8 @@ def _damaged(run: Path, now: float) -> GoesOn:
     newest = first.step - first.step % 10
     saved = [name for name in _saves_of(run)]
     skipped = ({"path": saved[-1], "reason": "model.ckpt: checksum of block 3 is wrong"},)
+    _files(run)
+    os.truncate(f"{saved[-1]}.data-00000-of-00001", 700)
     second = Scripted(run, now - 1800, attempt=2, step=newest - 2400, skipped=skipped)
     second._next_save = now + DAY
     return trains(second.train(1790))
@@ -396,7 +398,8 @@ def _saves_of(run: Path) -> list[str]:
 
 
 def _in_doubt(run: Path, now: float) -> GoesOn:
-    session = Scripted(run, now - HOUR).train(HOUR - 100).save(doubt="The loss was NaN when it was saved.")
+    session = Scripted(run, now - HOUR).train(HOUR - 100).save(doubt="The loss was NaN when it was saved.").flush()
+    _files(run)
     session._next_save = now + DAY
     return trains(session.train(90))
 

@@ -125,6 +125,8 @@ def test_a_full_disk_is_no_death(tmp_path: Path, begin, disk, clock_at, monkeypa
     assert (status.active, status.global_step, status.session.last_progress_at) == (True, 9, clock.now)
     assert (status.session.save_failures_in_a_row, status.session.save_failures) == (2, 2)
     assert status.events_failing and run.status().events_failing
+    own = run.status()
+    assert own.session is not None and own.session.events_error == watched.run.sessions[-1].events_error
     run.end(StopInfo(reason="error", error="SaveFailedError: no room"))
     (watched,) = watch.refresh().runs.values()
     last = watched.run.sessions[-1]
