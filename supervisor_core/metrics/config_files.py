@@ -51,6 +51,8 @@ _OWNER = ("host", "team", "user", "project", "job_id")
 
 _MARKUP = [rf"\x{ord(character):02x}" for character in "<>&@[]`"]
 """What begins a mention, a link or an element in Slack, Mattermost, Telegram, Markdown or HTML; as escapes."""
+_FRAMES = "module|lambda|listcomp|genexpr|string|stdin"
+"""What Python writes within angle brackets as the name of a frame: no chat takes these for a mention or a link."""
 _UNUSUAL = rf"\pC\p{{Zl}}\p{{Zp}}\\{''.join(_MARKUP)}"
 """Control and invisible characters, the backslash, and markup; within brackets of an expression."""
 
@@ -58,6 +60,7 @@ _TEMPLATES = {
     # %q has control, bidirectional and invisible characters as escapes.
     "shown": '{{ printf "%q" . | reReplaceAll `^"|"$` ``'
     + "".join(f" | reReplaceAll `{code}` `{code}`" for code in _MARKUP)
+    + rf" | reReplaceAll `\\x3c({_FRAMES})\\x3e` `<$1>`"
     + " }}",
     # An action may be a command: as it is, for a shell, or not at all.
     "action": rf"{{{{ if match `^[^{_UNUSUAL}]+$` . }}}}{{{{ . }}}}{{{{ else }}}}see the runbook.{{{{ end }}}}",

@@ -70,7 +70,9 @@ def test_each_kind_has_its_alert(rules_test: Callable[..., str], tmp_path: Path)
 def test_a_text_is_that_of_the_finding(rules_test: Callable[..., str], tmp_path: Path, at: str) -> None:
     """What, since when, whose it is, what to do now, where to look; without its texts what the kind is."""
     about = f'{at},run="r",cluster="c",kind="stalled",severity="page"'
-    text = 'text="No progress in the phase training: a <b>.",action="tb-supervisor stacks -- \'/my logs/r\'"'
+    text = (
+        'text="No progress in the phase training: a <b> in <module>.",action="tb-supervisor stacks -- \'/my logs/r\'"'
+    )
     series = {
         f"supervisor_finding{{{about}}}": "1x40",
         f"supervisor_finding_since_timestamp_seconds{{{about}}}": "30x40",
@@ -78,7 +80,7 @@ def test_a_text_is_that_of_the_finding(rules_test: Callable[..., str], tmp_path:
         f'supervisor_run_info{{{at},run="r",cluster="c",team="vision",host="n",pid="1"}}': "1x40",
     } | finding("lost", at=at)
     screens = Screens(tensorboard_url="http://tb:6006/", dashboard_url="https://grafana/d/tb")
-    said = "No progress in the phase training: a \\x3cb\\x3e."
+    said = "No progress in the phase training: a \\x3cb\\x3e in <module>."
     annotations = {
         "summary": f"r in cluster c: {said} Since 1970-01-01 00:00:30 UTC. First: tb-supervisor stacks -- '/my logs/r'",
         "description": "Its state is stalled: alive, and no progress for longer than the hang timeout. Labels: "

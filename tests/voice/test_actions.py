@@ -19,6 +19,7 @@ from supervisor_core.run.judge.finding import KINDS, Finding
 from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from tests.conftest import StillClock
 from tests.story.stories import STORIES
 
 pytestmark = pytest.mark.real
@@ -75,7 +76,7 @@ def said(tmp_path_factory: pytest.TempPathFactory, go_on: list[Callable[[float],
         wanted.update(of_kind if kind == "loss_not_finite" else of_kind[:2])
     for name in wanted:
         go_on.append(STORIES[name].write(logdir / name, now))
-    runs = LogdirWatch(str(logdir)).refresh().runs
+    runs = LogdirWatch(str(logdir), clock=StillClock(now)).refresh().runs
     every = [runs[name] for name in sorted(wanted)] + [change(runs[name]) for name, change in CHANGED.values()]
     found: dict[str, list[Finding]] = {}
     for each in (finding for watched in every for finding in findings(watched, now)):
@@ -109,7 +110,7 @@ def shell(
 def commands_of(found: Finding) -> list[str]:
     """The commands in what a finding says to do first."""
     action = found.action or ""
-    return [action] if found.is_command else re.findall(r"`([^`]+)`", action)
+    return [action] if found.is_command else re.findall(r"\(((?:tb-supervisor|df|ls|mv) .+?)\)(?=[,:])", action)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -69,9 +69,9 @@ def test_after_nan_a_restart_is_led_to_the_last_good_checkpoint(said: Mapping[st
     """By itself it would take the newest one, which is in doubt."""
     lost, nan = said["was killed with NaN"]
     assert nan.is_command and nan.action is not None and nan.action.startswith("tb-supervisor rewind -- '")
-    assert f"`{nan.action}`" in (lost.action or "")
+    assert f"({nan.action})" in (lost.action or "")
     (alive,) = said["has a loss that is NaN"]
-    assert (alive.action or "").startswith("Stop the training, then type `tb-supervisor rewind -- '")
+    assert (alive.action or "").startswith("Stop the training, then rewind it (tb-supervisor rewind -- '")
 
 
 def test_the_exporter_says_it(

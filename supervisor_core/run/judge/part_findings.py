@@ -153,7 +153,7 @@ def loss(about: Subject) -> Iterator[Finding]:
         action = f"Stop the training. {action}" if may_go_on else action
     elif may_go_on:
         then = f"the next start resumes from the last good checkpoint, of step {good.step or 0:,}"
-        action = f"Stop the training, then type `{about.rewind(good)}`: {then}."
+        action = f"Stop the training, then rewind it ({about.rewind(good)}): {then}."
     elif about.has_later(good):
         action = command = about.rewind(good)
     else:

@@ -79,11 +79,11 @@ def at_death(about: Subject, last: Session) -> AtDeath:
     if error is not None:
         back = move_back(about, last, error) or move_back(about, last, last.events_error)
         what = "move the directory back" if back else "repair what keeps files from being written"
-        first = f"{what} (`{back or command_for(about, last, error)}`)"
+        first = f"{what} ({back or command_for(about, last, error)})"
     if about.run.loss_finite is False:
         since_step, good = about.run.loss_nonfinite_since, about.run.last_good
         texts.append(say("lost/nan", since="" if since_step is None else f" since step {since_step:,}"))
         if good is not None and about.has_later(good):
-            rewound, command = good, f"type `{about.rewind(good)}`"
+            rewound, command = good, f"rewind it ({about.rewind(good)})"
             first = f"{first}, {command}" if first else command
     return AtDeath("".join(f" {text}" for text in texts), first, about.resume(rewound), error)
