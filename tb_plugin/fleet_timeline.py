@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from supervisor_core.run.fold.session_fold import natural_order
-from supervisor_core.run.judge.history import ENDS, LANE_KINDS, TROUBLE, history, lane_items
+from supervisor_core.run.judge.history import ENDS, LANE_KINDS, TROUBLE, history, lane_items, present
 from supervisor_core.run.judge.run_json import plain
 from supervisor_core.run.judge.together import Happened, Sentence, Stay, sentences_of, stays_of
 from tb_plugin.http import HOST, LABEL, PREFIX
@@ -154,7 +154,8 @@ def happened(view: View, since: float, until: float) -> dict[str, Any]:
 
 
 def _happened(shown: RunView) -> Sequence[Happened]:
-    return [Happened(shown.name, item) for item in history(shown.run)]
+    past = history(shown.run)
+    return [Happened(shown.name, item) for item in (*past, *present(past, shown.held))]
 
 
 def _stays(shown: RunView) -> Sequence[Stay]:

@@ -99,28 +99,10 @@ class RunFile:
         self, at: float, *, phase: str = "training", steps: int = 0, beat: dict[str, Any] | None = None, **more: Any
     ) -> Path:
         """Write the session's liveness file, with a heartbeat of this time."""
-        record = LivenessRecord(
-            **{
-                "task": CHIEF,
-                "session": self.session_id,
-                "host": "trainer-0",
-                "pid": 1,
-                "started_at": self.started_at,
-                "written_at": at,
-                "beats": 1,
-                "interval_secs": 10.0,
-                "phase": phase,
-                "step": steps,
-                "beat": self._beat(at, phase, steps, beat or {}),
-                "beat_at": at,
-                **more,
-            }
-        )
-        path = self.path.parent / LIVENESS_DIRECTORY / file_name(CHIEF)
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(encode(record))
-        os.utime(path, (at, at))
-        return path
+        return write_liveness(
+            self.path.parent, session=self.session_id, pid=1, started_at=self.started_at, written_at=at, phase=phase,
+            step=steps, beat=self._beat(at, phase, steps, beat or {}), beat_at=at, **more,
+        )  # fmt: skip
 
     def saved(self, at: float, path: str, error: str | None = None) -> RunFile:
         """Record a save."""
@@ -139,3 +121,15 @@ class RunFile:
     def stop(self, at: float, reason: Any = "completed") -> RunFile:
         """Write the stop record."""
         return self.record(StopRecord(session=self.session_id, reason=reason, step=self.step, steps=self.step), at)
+
+
+def write_liveness(run: Path, **values: Any) -> Path:
+    """Write the liveness file of a run's chief."""
+    record = LivenessRecord(
+        **{"task": CHIEF, "host": "trainer-0", "beats": 1, "interval_secs": 10.0, "phase": "training", **values}
+    )
+    path = run / LIVENESS_DIRECTORY / file_name(CHIEF)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(encode(record))
+    os.utime(path, (record.written_at, record.written_at))
+    return path

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
-from supervisor_core.events.telemetry import LaunchRecord, StallRecord, StopRecord, summary_bytes
+from supervisor_core.events.telemetry import HeartbeatRecord, LaunchRecord, StallRecord, StopRecord, summary_bytes
+from supervisor_core.storage.directory import RENAMED
 from tests.checkpoint.bundle_writer import write_run
+from tests.story.run_file import write_liveness
 from tests.story.session import Scripted as EveryStep
 
 Scripted = partial(EveryStep, write_every=200)
@@ -339,6 +341,32 @@ def _full_disk(run: Path, now: float) -> EveryStep:
     return session.train(890, failing_saves=True)
 
 
+def _cannot_write(run: Path, now: float, error: str = NO_SPACE, logdir: Path | None = None) -> GoesOn:
+    """Since a quarter of an hour nothing reaches the disk but the liveness file, which is in memory."""
+    session = Scripted(run, now - HOUR, placed={"logdir": str(logdir or run)}).train(HOUR - 900)
+    written = session.path.stat().st_size
+
+    def goes_on(until: float) -> None:
+        session.train(max(0.0, until - session.at), failing_saves=True)
+        os.truncate(session.path, written)
+        failed = int((session.at - (now - 900)) // session.save_every)
+        beat = HeartbeatRecord(
+            session=session.session, phase="training", step=session.step, steps=session.done, steps_per_sec=10.0,
+            progress_timeout_secs=300.0, activity_secs=dict(session.spent),
+        )  # fmt: skip
+        write_liveness(run, session=session.session, pid=4001, started_at=session.start, written_at=session.at,
+                       step=session.step, beat=beat, beat_at=session.at, save_failures=failed,
+                       save_failures_in_a_row=failed, save_error=error, events_error=error)  # fmt: skip
+
+    goes_on(now - 2)
+    return goes_on
+
+
+def _renamed(run: Path, now: float) -> GoesOn:
+    before = run.with_name(f"{run.name} before")
+    return _cannot_write(run, now, f"{before} {RENAMED} {run}: move it back, nothing is written until then", before)
+
+
 def _killed_with_a_full_disk(run: Path, now: float) -> GoesOn:
     _full_disk(run, now)
     return nothing
@@ -554,6 +582,8 @@ STORIES: dict[str, Story] = {
         _plain_ended, ("page failed",), "has failed: status 1; it printed last: train: cannot open a.csv. tb-supervisor"
     ),
     "cannot save any more": Story(_cannot_save, ("page saves_failing",), "saved: OSError: No space left on device."),
+    "cannot write": Story(_cannot_write, ("page saves_failing", "warn events_failing"), "No space left on device"),
+    "was renamed": Story(_renamed, ("page saves_failing", "warn events_failing"), RENAMED),
     "could never save": Story(_never_saved, ("page saves_failing",), "No space left on device."),
     "may not save any more": Story(_may_not_save, ("page saves_failing",), "Permission denied: '/runs/a/checkpoints'."),
     "had one failed save": Story(_one_save_failed, ()),

@@ -39,6 +39,7 @@ def test_what_each_run_did(bench: Callable[..., Bench]) -> None:
         ("silence", -300, -250),
         ("downtime", -120, -60),
         ("stall", -30, 0),
+        ("finding", -20, 0),
         ("restart", -60, -60),
         ("saves", -10, -10),
         ("lost", -120, -120),
@@ -80,10 +81,10 @@ def test_runs_are_grouped_with_trouble_first(bench: Callable[..., Bench]) -> Non
 
 
 def test_a_run_that_needs_somebody_is_not_folded_away(bench: Callable[..., Bench]) -> None:
-    """It may need somebody though nothing is known to have gone wrong in the stretch."""
+    """What is held of it is drawn, though its records do not say that something went wrong."""
     needy = a_run("needy", sessions=(a_session("n"),), loss_finite=False)
     header, _ = bench(needy, a_run("well", sessions=(a_session("w"),))).columns("timeline")
-    assert (header["runs"], header["incidents"], header["needs_you"]) == (["needy", "well"], [0, 0], [0])
+    assert (header["runs"], header["incidents"], header["needs_you"]) == (["needy", "well"], [1, 0], [0])
     assert header["groups"] == [["", [0], [1]]]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -23,8 +24,10 @@ from supervisor_core.run.judge.finding import KINDS, Finding
 from supervisor_core.run.judge.finding_subject import MOST_CHARACTERS
 from supervisor_core.run.judge.findings import findings, standing
 from supervisor_core.run.judge.held import MOMENTS
+from supervisor_core.run.judge.history import MADE_OF_ENDS, history
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from tb_plugin.fleet_timeline import happened, timeline_columns
 from tb_plugin.index import Index
 from tb_plugin.logdirs import Logdir
 from tb_plugin.report import report_page
@@ -227,6 +230,31 @@ def test_everybody_has_one_goodput(
     assert said["ratio"] == pytest.approx(goodput.ratio) and tab["secs"] == said["secs"]
     (value,) = re.findall(rf'^supervisor_goodput_ratio\{{.*run="{name}".*\}} (\S+)$', page, re.M)
     assert float(value) == pytest.approx(goodput.ratio)
+
+
+def test_the_timeline_says_it(told: Told, clock_at: Callable[[float], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that needs somebody has an incident in its lane, and a sentence: its finding's, or of what happened."""
+    logdir, now, _ = told
+    monkeypatch.setattr(held, "HOLDS", {})  # at once
+    index = Index([Logdir(str(logdir))], 5.0, lambda path: LogdirWatch(path, clock=clock_at(now)))
+    index.refresh()
+    view = index.view()
+    _, header = timeline_columns(view, -math.inf, math.inf)
+    drawn = dict(zip(header["runs"], header["incidents"], strict=True))
+    sentences = happened(view, 0.0, now + 1)["sentences"]
+    need = {name: run for name, run in view.runs.items() if run.standing == "needs_you"}
+    assert len(need) > 30
+    for name, run in need.items():
+        texts = [each["text"] for each in sentences if name in each["runs"]]
+        assert drawn[name] and texts, name
+        (worst,) = run.held[:1]
+        if worst.kind not in {"notice", *(item.kind for item in history(run.run))} | MADE_OF_ENDS:
+            assert any(worst.text.removesuffix(".") in text for text in texts), name
+    failed = [found.text for found in history(view.runs["cannot write"].run)]
+    assert failed == [
+        "could not save (7 saves failed) on trainer-0: OSError: [Errno 28] No space left on device; none has "
+        "succeeded since"
+    ]
 
 
 def test_the_report_says_it(

@@ -1,12 +1,13 @@
 /** What the routes `timeline` and `incidents` answer. */
 import type { Columns } from "./api";
 
-/** What is drawn of a run; the first four last for a while, the others are moments. */
+/** What is drawn of a run; the first five last for a while, the others are moments. */
 export type LaneKind =
   | "session"
   | "downtime"
   | "silence"
   | "stall"
+  | "finding"
   | "restart"
   | "saves"
   | "recovery"

@@ -15,6 +15,7 @@ export const LANE_WORDS: Readonly<Record<LaneKind, readonly [sign: string, tone:
   downtime: ["", "bad", "down"],
   silence: ["", "warn", "process halted"],
   stall: ["", "warn", "stalled"],
+  finding: ["", "warn", "something wrong"],
   restart: ["↻", "live", "restarted"],
   saves: ["◇", "warn", "save failed"],
   recovery: ["↺", "warn", "TensorFlow's session lost"],

@@ -49,6 +49,7 @@ from supervisor_core.run.model.run import (
     WorkerHistory,
     WorkerSpan,
 )
+from supervisor_core.run.model.words import UNKNOWN_WHY
 
 Stacks = Mapping[str, tuple[str, ...]]
 Silent = tuple[float, float, float, str | None]
@@ -216,6 +217,10 @@ class ActivityFold:
 _NO_SAVES = Distribution(bounds=SAVE_BOUNDS, counts=(0,) * (len(SAVE_BOUNDS) + 1), sum=0.0)
 
 
+_MOST_UNRECORDED = 100
+"""How many marks failed saves without a record have, the newest."""
+
+
 class SaveFold:
     """A session's saves."""
 
@@ -250,6 +255,28 @@ class SaveFold:
             self._keep_newest()
             return True
         return False
+
+    def add_unrecorded(self, live: LivenessRecord, began_at: float, interval_secs: float | None) -> None:
+        """Add the failed saves that a liveness file has counted, and no record has, as nothing could be written.
+
+        Those after the last recorded save are dated as they were due, an interval after the one before.
+
+        Args:
+            live: the file, or what the progress page says.
+            began_at: when the session began.
+            interval_secs: the checkpoint interval; None: they are only counted.
+        """
+        new = min(live.save_failures - self.failures, live.save_failures_in_a_row - self.failures_in_a_row)
+        self.count += live.save_failures - self.failures
+        self.failures, self.failures_in_a_row = live.save_failures, live.save_failures_in_a_row
+        last = self.checkpoints.items[-1].at if len(self.checkpoints) else began_at
+        if not interval_secs or last is None:
+            return
+        new = min(new, int(max(0.0, live.written_at - last) // interval_secs))
+        for number in range(max(1, new - _MOST_UNRECORDED + 1), new + 1):
+            at, error = last + number * interval_secs, live.save_error or UNKNOWN_WHY
+            self.checkpoints.add(Checkpoint(session=live.session, at=at, error=error, inferred=True))
+            self._keep_newest()
 
     def _keep_newest(self) -> None:
         """Remove the oldest save, but neither the first of the failures since the last good one nor that one: they say
@@ -796,8 +823,8 @@ def with_liveness(fold: SessionFold, live: LivenessRecord) -> SessionFold:
     if found.stop is None:
         found.clock.add(live.written_at, None)
     if live.save_failures >= found.saves.failures:
-        found.saves.count += live.save_failures - found.saves.failures
-        found.saves.failures, found.saves.failures_in_a_row = live.save_failures, live.save_failures_in_a_row
+        interval_secs = None if found.record is None else found.record.checkpoint_interval_secs
+        found.saves.add_unrecorded(live, found.clock.begun_at or live.started_at, interval_secs)
     return found
 
 

@@ -6,7 +6,7 @@ Times are by the reader's clock, so that runs on several machines can be compare
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, zip_longest
 from typing import Literal, NamedTuple, get_args
 
@@ -26,6 +26,8 @@ from supervisor_core.run.model.words import counted, duration, in_a_line
 
 ENDS = frozenset(("lost", "failed", "oom", "hang", "signal"))
 """Kinds with which the run goes down. ``signal``: it was started again, such as after a preemption."""
+MADE_OF_ENDS = ENDS | {"restart_loop", "recovery_loop", "not_starting"}
+"""Kinds of which the single ends and losses are said."""
 _LASTING = ("stalled", "silence")
 """Kinds of which the length is said."""
 
@@ -229,14 +231,22 @@ def _overlaps(session: Session, launch: ProgramLaunch) -> bool:
     return (session.started_at or -math.inf) <= ended and (session.ended_at or math.inf) >= began
 
 
+def present(past: Iterable[Finding], held: Iterable[Finding]) -> list[Finding]:
+    """Return what is held of a run that needs somebody, and that its `history` does not say: no record has when such a
+    thing began and ended."""
+    told = {*MADE_OF_ENDS, *(item.kind for item in past if item.until is None)}
+    return [item for item in held if item.severity != "info" and item.kind not in told and item.since is not None]
+
+
 LaneKind = Literal[
-    "session", "downtime", "silence", "stall", "restart", "saves", "recovery", "loss", "completed", "stopped", "failed",
-    "lost",
+    "session", "downtime", "silence", "stall", "finding", "restart", "saves", "recovery", "loss", "completed",
+    "stopped", "failed", "lost",
 ]  # fmt: skip
-"""What is drawn of a run. The first four last for a while, the others are moments. ``saves``: one has failed."""
+"""What is drawn of a run. The first five last for a while, the others are moments. ``saves``: one has failed;
+``finding``: something else that is held."""
 LANE_KINDS: tuple[LaneKind, ...] = get_args(LaneKind)
 TROUBLE: frozenset[LaneKind] = frozenset(
-    ("downtime", "silence", "stall", "saves", "recovery", "loss", "failed", "lost")
+    ("downtime", "silence", "stall", "finding", "saves", "recovery", "loss", "failed", "lost")
 )
 _STRETCHES: Mapping[str, LaneKind] = {"silence": "silence", "stalled": "stall"}
 _MOMENTS: Mapping[str, LaneKind] = {
@@ -262,7 +272,7 @@ def lane_items(run: Run, past: list[Finding] | None = None) -> list[LaneItem]:
 
     Args:
         run: the run.
-        past: its `history`, where that is at hand.
+        past: its `history`, where that is at hand, and what is `present`.
     """
     ahead = run.clock_skew_secs or 0.0
     stretches: list[tuple[LaneKind, float | None, float | None]] = []
@@ -277,10 +287,11 @@ def lane_items(run: Run, past: list[Finding] | None = None) -> list[LaneItem]:
     for found in history(run) if past is None else past:
         if found.kind in ENDS:
             ended.add(found.evidence["ended"])
-        kind = "downtime" if found.kind in ENDS else _STRETCHES.get(found.kind)
+        is_present = found.severity != "info"
+        kind = "finding" if is_present else "downtime" if found.kind in ENDS else _STRETCHES.get(found.kind)
         if kind is not None:
             stretches.append((kind, found.since, math.inf if found.until is None else found.until))
-        if found.kind in _MOMENTS:
+        if found.kind in _MOMENTS and not is_present:
             moments.append((_MOMENTS[found.kind], found.until if found.kind == "recovery" else found.since))
     for session in run.sessions:
         state = STATE_OF_OUTCOME.get(session.outcome)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.history import ENDS, history
-from supervisor_core.run.judge.wordings import DOWN_AGAIN, WORDINGS
+from supervisor_core.run.judge.wordings import DOWN_AGAIN, WORDINGS, Wording
 from supervisor_core.run.model.run import Run
 from supervisor_core.run.model.words import counted, duration, listed
 
@@ -134,7 +134,7 @@ def sentences_of(
         if len(group) > 1:
             told.append(_group_sentence(group, now))
         elif first.run not in loops or first.found.kind not in ENDS:
-            text = f"{first.run}: {first.found.text}."
+            text = f"{first.run}: {first.found.text.removesuffix('.')}."
             told.append(Sentence(at=first.at, text=text, runs=(first.run,), is_open=_is_open(first, now)))
     return sorted(told, key=lambda item: item.at)
 
@@ -170,6 +170,9 @@ def _together(happened: Iterable[Happened], stays: Iterable[Stay]) -> Iterator[S
         taken = set[int]()
         for index, first in enumerate(items):
             if id(first) in taken:
+                continue
+            if first.found.kind not in ENDS and not WORDINGS.get(first.found.kind, Wording()).several:
+                yield [first]  # nothing is known to be said of several
                 continue
             end = bisect_right(items, first.at + WINDOW_SECS, key=lambda item: item.at)
             live = bisect_right(begins, first.at) - bisect_left(ends, first.at)

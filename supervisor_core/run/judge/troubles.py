@@ -10,11 +10,11 @@ from supervisor_core.run.judge.finding_subject import Subject
 from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.run import Session
+from supervisor_core.run.model.words import UNKNOWN_WHY as UNKNOWN_WHY
 from supervisor_core.run.model.words import duration, sentence
 from supervisor_core.storage.directory import RENAMED
 
 _OF_DIRECTORY = re.compile(r"Permission denied|not permitted|Not a directory|Is a directory|File exists")
-UNKNOWN_WHY = "why is not known"
 
 
 class AtDeath(NamedTuple):

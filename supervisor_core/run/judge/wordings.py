@@ -75,7 +75,7 @@ WORDINGS: Mapping[str, Wording] = {
     "saves_failing/cost": Wording(text="{count} saves have failed in a row."),
     "events_failing": Wording(
         text="The training cannot write its events; what is shown of it may be old: {why}",
-        again="writes events again",
+        several="began to fail to write events", still="still failing to write events", again="writes events again",
     ),
     "silence": Wording(past="did not run", several="were halted"),
     "recovery_loop": Wording(
@@ -90,7 +90,8 @@ WORDINGS: Mapping[str, Wording] = {
         again="the loss is finite again",
     ),
     "unreachable": Wording(
-        text="The run's directory is gone or cannot be listed: {why}", again="its directory can be read again",
+        text="The run's directory is gone or cannot be listed: {why}",
+        several="went out of reach", still="still out of reach", again="its directory can be read again",
     ),
     "read_error": Wording(text="Not all of the run can be read; what is shown may be old or incomplete: {why}"),
     "clock_skew": Wording(
@@ -102,15 +103,19 @@ WORDINGS: Mapping[str, Wording] = {
         text="The newest checkpoint is older than {intervals} checkpoint intervals of {interval}."
     ),
     "checkpoint_overdue/failed": Wording(text="A save has failed, and none has succeeded since: {why}"),
-    "disk_low": Wording(text="The disk of the run's directory has room for less than {saves} more checkpoints."),
-    "slow": Wording(text="The training is slow: {recent} steps/s, {usual} before."),
-    "worker_lost": Wording(text="{number} lost or failed: {which}."),
+    "disk_low": Wording(
+        text="The disk of the run's directory has room for less than {saves} more checkpoints.",
+        several="ran short of disk",
+    ),
+    "slow": Wording(text="The training is slow: {recent} steps/s, {usual} before.", several="became slow"),
+    "worker_lost": Wording(text="{number} lost or failed: {which}.", several="lost a worker"),
     "worker_stuck": Wording(text="{number} making no progress: {which}."),
     "straggler": Wording(text="{who} is slow: {own} for a step, the others {usual}."),
     "straggler/waited_for": Wording(text="{who} is slow: the other processes wait for it in each step."),
     "thread_down": Wording(text="{threads} failed or late: {which}."),
     "silent": Wording(
-        text="No event{rhythm}. {who} runs: it hangs, or has no more to do. Its program records no state."
+        text="No event{rhythm}. {who} runs: it hangs, or has no more to do. Its program records no state.",
+        several="fell silent", still="still silent",
     ),
     "silent/rhythm": Wording(text="; this run usually writes every {gap}"),
     "over": Wording(text="No event{rhythm}. It is probably over: its program records no end."),

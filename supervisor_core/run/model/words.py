@@ -10,6 +10,7 @@ from supervisor_core.base.log import printable
 from supervisor_core.events.telemetry import Pace
 
 UNKNOWN = "-"
+UNKNOWN_WHY = "why is not known"
 DAY_SECS = 86400.0
 SHOWN_CHARACTERS = 200
 """How much of an error's text is shown."""

@@ -39,6 +39,7 @@ from supervisor_core.run.judge.culprit import (
 from supervisor_core.run.model.liveness_record import LivenessRecord
 from supervisor_core.run.model.program_launch import ProgramLaunch
 from supervisor_core.run.model.run import Run, Session, Stall, WorkerHistory, WorkerSpan
+from supervisor_core.run.model.words import UNKNOWN_WHY
 from supervisor_core.run.watch.liveness import (
     CHIEF,
     LIVENESS_DIRECTORY,
@@ -395,7 +396,7 @@ def with_failures(
         save_failures=max(page.save_failures, record.save_failures),
         save_failures_in_a_row=page.save_failures_in_a_row,
         save_error=page.save_error or None,
-        events_error=(page.events_error or "why is not known") if page.events_fail else None,
+        events_error=(page.events_error or UNKNOWN_WHY) if page.events_fail else None,
     )
 
 
