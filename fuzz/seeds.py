@@ -31,7 +31,7 @@ from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.process.stacks_file import MAGIC, look_text
 from supervisor_core.restarter.logdir_view import OpenLaunch, encode_state
 from supervisor_core.restarter.policy import Failure, RestartState
-from supervisor_core.run.model.liveness_record import Costs, RunHistory
+from supervisor_core.run.model.liveness_record import Costs, RunSoFar
 from supervisor_core.run.watch import liveness
 
 TESTS = HERE.parent / "tests"
@@ -287,7 +287,7 @@ def of_task() -> Seeds:
         task="worker:1", session="s", host="h", boot="b", pids="pid:[1]", pid=3, started_at=1.7e9, written_at=1.7e9,
         beats=4, interval_secs=5.0, phase="training", step=9, steps=8, waiting_for="the chief", stalled=True,
     )  # fmt: skip
-    history = RunHistory(
+    history = RunSoFar(
         attempt=2, first_started_at=1.6e9, restarts={"lost": 2, "signal": 1}, steps_lost=3, predecessor="t",
         costs=Costs(trained_secs=9.0, saves=2, save_secs=0.5, blocked_secs=0.25),
     )  # fmt: skip

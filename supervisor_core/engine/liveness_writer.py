@@ -23,7 +23,7 @@ from supervisor_core.events.record_fields import shared
 from supervisor_core.events.telemetry import HeartbeatRecord, NoticeRecord, Place, Record, StallRecord, StopRecord
 from supervisor_core.process.identity import Machine, this_machine
 from supervisor_core.run.fold.notices import notice_key
-from supervisor_core.run.model.liveness_record import Costs, RunHistory
+from supervisor_core.run.model.liveness_record import Costs, RunSoFar
 from supervisor_core.run.watch.liveness import (
     CHIEF,
     LIVENESS_DIRECTORY,
@@ -88,7 +88,7 @@ class LivenessWriter:
         *,
         interval_secs: float,
         phase: str = "starting",
-        history: RunHistory | None = None,
+        history: RunSoFar | None = None,
         page: str | None = None,
         check: Check | None = None,
         clock: Clock = SYSTEM_CLOCK,

@@ -9,7 +9,7 @@ from supervisor_core.base.json_records import LARGEST, LATEST, can_follow
 from supervisor_core.process.identity import boot_id
 from supervisor_core.process.progress_page import page_in, page_of_session
 from supervisor_core.process.runtime_directory import private_directories
-from supervisor_core.run.model.liveness_record import MAX_REASONS, Costs, LivenessRecord, RunHistory
+from supervisor_core.run.model.liveness_record import MAX_REASONS, Costs, LivenessRecord, RunSoFar
 
 CUT_OFF = ("lost", "signal")
 """Outcomes of a session that had more to do, with an intact model."""
@@ -19,7 +19,7 @@ CUT_OFF = ("lost", "signal")
 class SessionHistory:
     """A session's place among the sessions of its run."""
 
-    run: RunHistory
+    run: RunSoFar
     """What this session adds to, and leaves to the next one."""
     previous: LivenessRecord | None = None
     """The session before; None for the first, and where its liveness file could not be read."""
@@ -113,7 +113,7 @@ def as_left(record: LivenessRecord, now_boot_secs: float) -> tuple[LivenessRecor
 
 def history_after(
     previous: LivenessRecord | None, now: float, *, after_attempt: int = 0, yields_logdir: bool = False
-) -> RunHistory:
+) -> RunSoFar:
     """Return the history of a run to which a session is added now, after ``previous`` and any attempt up to
     ``after_attempt``.
 
@@ -123,12 +123,12 @@ def history_after(
     attempt = max(filter(can_follow, (0, after_attempt, before.attempt if before else 0))) + 1
     if previous is None or before is None:
         costs = Costs() if attempt == 1 else None
-        return RunHistory(attempt=attempt, first_started_at=now, costs=costs, yields_logdir=yields_logdir)
+        return RunSoFar(attempt=attempt, first_started_at=now, costs=costs, yields_logdir=yields_logdir)
     restarts = {reason: count for reason, count in before.restarts.items() if abs(count) <= LARGEST // 2}
     if previous.outcome in restarts or len(restarts) < MAX_REASONS:
         restarts[previous.outcome] = restarts.get(previous.outcome, 0) + 1
     can_add = before.costs is not None and all(cost <= LATEST / 2 for cost in astuple(before.costs))
-    return RunHistory(
+    return RunSoFar(
         attempt=attempt,
         first_started_at=before.first_started_at,
         restarts=restarts,

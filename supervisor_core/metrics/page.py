@@ -9,12 +9,13 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from supervisor_core.base.log import printable
-from supervisor_core.events.telemetry import ThreadStatus, WorkerState, WorkerStatus
+from supervisor_core.events.record_fields import shared
+from supervisor_core.events.telemetry import WorkerState, WorkerStatus
 from supervisor_core.metrics.metric import Metric, RunMetric, Sample, Stage
 from supervisor_core.metrics.render import END, Format, header, lines
 from supervisor_core.metrics.table import READ_SUCCESS, READING_METRICS, RUN_METRICS
@@ -26,8 +27,6 @@ from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.program_launch import LAUNCH_CAUSES, ProgramLaunch
 from supervisor_core.run.model.run import LIVE, Run, RunState, Session, WorkerHistory
 from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus
-
-_Status = TypeVar("_Status", ThreadStatus, WorkerStatus)
 
 _ACTIVE: dict[RunState, bool | None] = {
     "running": True,
@@ -175,10 +174,7 @@ def _stall(run: Run) -> StallStatus | None:
         return None
     line = stall.location or (None if stall.blocked_since is None else BLOCKED)
     at = None if line is None else location(line)
-    return StallStatus(
-        phase=stall.phase, thread=stall.thread, location=at, activity=present_activity(stall),
-        verdict=stall.verdict, culprit=stall.culprit, culprit_location=stall.culprit_location,
-    )  # fmt: skip
+    return StallStatus(**{**shared(StallStatus, stall), "location": at, "activity": present_activity(stall)})
 
 
 def _launches(run: Run) -> dict[str, int]:
@@ -216,17 +212,12 @@ def _is_whole(saved: Checkpoint) -> bool:
     return saved.ok and saved.path is not None
 
 
-def _part(cls: type[_Status], history: _Status) -> _Status:
-    """Return what was last reported of a thread or a worker, without its history, which extends it."""
-    return cls(**{each.name: getattr(history, each.name) for each in fields(cls)})
-
-
 def _workers(run: Run, last: Session, now: float) -> tuple[WorkerStatus, ...]:
     """Return the workers whose state still holds, with the newest start and no later time than now."""
     valid = _VALID.get(run.state, frozenset())
     return tuple(
         replace(
-            _part(WorkerStatus, history),
+            WorkerStatus(**shared(WorkerStatus, history)),
             last_seen_at=None if history.last_seen_at is None else min(history.last_seen_at, now),
             started_at=history.spans[-1].started_at,
         )

@@ -97,7 +97,6 @@ class MetricsServer:
     def _start_clean(self) -> None:
         self._listener: Listener | None = None
         self._scrapes = 0
-        self._last_scrape_at: float | None = None
         self._scraped = threading.Condition()
         self._scrapers: dict[_Scraper, float] = {}
         self._waits: list[Counter[_Scraper]] = []
@@ -153,11 +152,6 @@ class MetricsServer:
     def scrapes(self) -> int:
         """How many times ``/metrics`` was served in full."""
         return self._scrapes
-
-    @property
-    def last_scrape_at(self) -> float | None:
-        """When ``/metrics`` was last served, in seconds since the epoch; None before the first time."""
-        return self._last_scrape_at
 
     def wait_for_scrapes(self, n: int, timeout_secs: float) -> bool:
         """Wait until ``/metrics`` was served n more times to every scraper; return whether it was.
@@ -228,7 +222,6 @@ class MetricsServer:
             now = self._clock.monotonic()
             self._scrapers = {known: at for known, at in self._scrapers.items() if at >= now - _SCRAPER_SECS}
             self._scrapers[scraper] = now
-            self._last_scrape_at = self._clock.wall()
             for done in waits:
                 done[scraper] += 1
             self._scraped.notify_all()

@@ -16,7 +16,7 @@ from supervisor_core.engine.liveness_writer import LivenessFile
 from supervisor_core.engine.logdir_hold import LogdirHold
 from supervisor_core.events.telemetry import StopRecord
 from supervisor_core.process.identity import Machine
-from supervisor_core.run.model.liveness_record import RunHistory
+from supervisor_core.run.model.liveness_record import RunSoFar
 from supervisor_core.run.watch.liveness import CHIEF, LivenessRecord, chief_path, read_chief
 
 HOLDER = """
@@ -30,7 +30,7 @@ print("held", flush=True)
 sys.stdin.read()
 """
 """A program that holds the logdir that it is given, until its input ends."""
-_OF_HISTORY = {field.name for field in fields(RunHistory)}
+_OF_HISTORY = {field.name for field in fields(RunSoFar)}
 
 
 def peek(logdir: str | os.PathLike[str]) -> LivenessRecord | None:

@@ -60,7 +60,7 @@ class Costs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunHistory:
+class RunSoFar:
     """What a chief knows of its run, and leaves to the next one."""
 
     attempt: Attempt
@@ -126,7 +126,7 @@ class LivenessRecord:
     page: str | None = None
     """Path of its progress page on its machine, see `supervisor_core.process.progress_page`; None without one. This
     and what follows up to ``events_error``: of a chief."""
-    history: RunHistory | None = None
+    history: RunSoFar | None = None
     beat: HeartbeatRecord | None = None
     """Its newest heartbeat, with all threads and without the other processes."""
     beat_at: Secs | None = None

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from supervisor_core.events.record_fields import values_of
+from supervisor_core.events.record_fields import shared, values_of
 from supervisor_core.events.telemetry import DeathRecord, HeartbeatRecord, OpenStall, Place, WorkerStatus, place_of
 from supervisor_core.process.identity import Machine, is_running, started_at, started_ticks, this_machine
 from supervisor_core.process.progress_page import PageReading, page_in, page_of_session
@@ -332,16 +332,13 @@ def stall_of(
     if not was_cut_off and (page.hang_timeout_secs is None or age <= page.hang_timeout_secs):
         return None
     thread, _, location = page.location.partition(" at ")
+    stacks = {} if found is None else found[0].stacks
     stall = OpenStall(
-        phase=page.phase,
+        **{**shared(OpenStall, page), "location": location or None, "stacks": stacks},
         since=at - age,
-        step=page.step,
         secs=age,
         timeout_secs=page.hang_timeout_secs,
         thread=thread or None,
-        location=location or None,
-        activity=page.activity,
-        stacks={} if found is None else found[0].stacks,
         blocked_since=at - tick_age if is_blocked else None,
     )
     line = None if found is None or not is_blocked else user_line(found[0].stacks.get(MAIN_THREAD, ()))
@@ -365,8 +362,7 @@ def death_of(page: PageReading, now: float, boot_now: float, *, alive_at_boot: f
             seen = max(seen, look[1] - (now - boot_now))
     seen = min(seen, boot_now)
     return DeathRecord(
-        session=page.session,
-        step=page.step,
+        **shared(DeathRecord, page),
         step_exact=page.step is not None and page.is_step_exact,
         elapsed_secs=max(0.0, seen - page.started_boot_secs),
         stall=stall_of(page, seen + (now - boot_now), seen, is_over=True),
@@ -504,10 +500,7 @@ def _newer(worker: WorkerHistory, status: WorkerStatus) -> WorkerHistory:
     spans = worker.spans
     if newest is not None and newest.state != status.state:
         since = max(newest.until, status.last_seen_at or 0.0)
-        span = WorkerSpan(
-            state=status.state, since=since, until=since, started_at=status.started_at, error=status.error
-        )
-        spans = (*spans, span)
+        spans = (*spans, WorkerSpan(**shared(WorkerSpan, status), since=since, until=since))
     return replace(worker, **{**values_of(status), "spans": spans})
 
 

@@ -12,14 +12,14 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 from typing import Any, cast
 from urllib.parse import quote
 
 from supervisor_core.base.errors import EventsError
 from supervisor_core.base.json_records import parse_object, record_of
-from supervisor_core.events.record_fields import values_of
+from supervisor_core.events.record_fields import shared
 from supervisor_core.events.telemetry import (
     HeartbeatRecord,
     WorkerState,
@@ -180,13 +180,6 @@ def status_of(record: LivenessRecord, state: WorkerState, seen_at: float) -> Wor
         state: see `state_of`.
         seen_at: when that was written, by the reader's wall clock.
     """
-    return WorkerStatus(
-        name=record.task,
-        state=state,
-        last_seen_at=seen_at,
-        waiting_for=record.waiting_for if state == "waiting" else None,
-        **{name: value for name, value in values_of(record).items() if name in _SHARED},
-    )
-
-
-_SHARED = frozenset(each.name for each in fields(WorkerStatus)) - {"waiting_for"}
+    waiting_for = record.waiting_for if state == "waiting" else None
+    values = {**shared(WorkerStatus, record), "waiting_for": waiting_for}
+    return WorkerStatus(**values, name=record.task, state=state, last_seen_at=seen_at)
