@@ -186,7 +186,7 @@ def details(view: View, shown: RunView) -> bytes:
 
 
 _AS_INSPECT = (
-    "state labels failure inferred files bytes first_step max_step step steps_per_sec steps_lost steps_lost_most "
+    "state failure inferred files bytes first_step max_step step steps_per_sec steps_lost steps_lost_most "
     "last_event clock_skew_secs sessions restarts recoveries notices goodput at_risk advice dropped records "
     "corrupt_records nonfinite_tags problems"
 )
@@ -200,6 +200,7 @@ def _described(shown: RunView) -> bytes:
         "run": shown.name,
         "findings": None if shown.findings is None else as_json(shown.findings),
         **run_json(watched, _AS_INSPECT),
+        "labels": dict(run.labels_of_metrics),
         "problem": watched.problem,
         "place": _place(run),
         "proposed_interval": None if proposed is None else dict(zip(("what", "why"), proposed, strict=True)),

@@ -244,7 +244,7 @@ export interface RunDetail {
   /** Worst first; null where they are not known. */
   findings: Finding[] | null;
   inferred: boolean;
-  /** Those of its newest session that has any. */
+  /** Those of its newest session that has any; with `run`, where metrics and alerts have another name for it. */
   labels: Record<string, string>;
   problem: string | null;
   step: number | null;

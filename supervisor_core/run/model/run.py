@@ -485,6 +485,12 @@ class Run(RunHistory, TotalsOfFiles):
         return next((session.run for session in reversed(self.sessions) if session.run), None)
 
     @property
+    def labels_of_metrics(self) -> Mapping[str, str]:
+        """Its labels; and its name in metrics and alerts, where that is not its name in the logdir: for a silence."""
+        own = self.own_name
+        return self.labels if own in (None, self.name) else {"run": own or "", **self.labels}
+
+    @property
     def session_ids(self) -> tuple[str, ...]:
         """The ids of its sessions, in order; empty where the newest was inferred: it has none of its own."""
         is_inferred = not self.sessions or self.sessions[-1].inferred
