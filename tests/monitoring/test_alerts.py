@@ -161,12 +161,15 @@ def test_an_exporter_that_dies_resolves_no_page(fires: Callable[..., None]) -> N
         f"supervisor_exporter_build_info{{{E}}}": "1x4 stale _x9 1x20",
         f'supervisor_exporter_live_runs{{{E},logdir="/logs"}}': "3x4 stale _x12 2x20",
         f'supervisor_exporter_last_refresh_timestamp_seconds{{{E},logdir="/logs"}}': "0+60x4 stale _x12 1020+60x20",
+        f'supervisor_exporter_logdir_up{{{E},logdir="/gone"}}': "0x4 stale _x10 0x2 1x20",
         f'supervisor_active{{{E},run="r"}}': "1x4 stale",
         f'supervisor_active{{{T},run="t"}}': "1x40",
     }
     series |= finding("loss_not_finite", "1x4 stale _x12 1x2 stale") | finding("stalled", "1x4 stale", "t", T)
-    nan, hangs, down = "SupervisorLossNotFinite", "SupervisorTrainingStalled", "SupervisorExporterDown"
-    fires(series, {4: {nan, hangs}, 8: {nan, down}, 14: {nan, down}, 16: {nan}, 20: {nan}, 24: set()})
+    nan, gone, down = "SupervisorLossNotFinite", "SupervisorLogdirUnreachable", "SupervisorExporterDown"
+    hangs = "SupervisorTrainingStalled"
+    alive, dead = {nan, gone, hangs}, {nan, gone, down}
+    fires(series, {4: alive, 8: dead, 14: dead, 16: {nan, gone}, 20: {nan}, 24: set()})
 
 
 @each("kind", ["lost", "failed", "unreachable"])
