@@ -13,7 +13,7 @@ from supervisor_core.process.stacks import MAIN_THREAD, whereabouts
 from supervisor_core.run.fold.notices import notice_text
 from supervisor_core.run.judge.finding import Finding, Severity, worst_first
 from supervisor_core.run.judge.finding_subject import found
-from supervisor_core.run.judge.held import HOLDS
+from supervisor_core.run.judge.held import HOLDS, DailyTexts
 from supervisor_core.run.judge.part_findings import ONE_TASK
 from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.run import Session
@@ -34,6 +34,7 @@ class OwnFindings:
     def __init__(self, limits: Thresholds | None = None) -> None:
         self._limits = limits or Thresholds()
         self._since: dict[tuple[str, str, Severity], float] = {}
+        self._texts = DailyTexts()
 
     def held(self, status: RunStatus, now: float) -> tuple[Finding, ...]:
         """Return what is held of a run, the worst first; nothing once its session has ended.
@@ -51,7 +52,7 @@ class OwnFindings:
             hold = HOLDS.get(each.kind)
             secs = 0.0 if hold is None else float(getattr(self._limits, hold))
             if now - since[status.run, each.kind, each.severity] >= secs:
-                held.append(each)
+                held.append(self._texts.of(each, now))
         return worst_first(held)
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.metrics.held_file import HeldFile
+from supervisor_core.metrics.render import TEXT
+from supervisor_core.run.judge.held import MOST_TEXTS
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from tests.story.session import Scripted
 
 
 def kinds(exporter: Exporter) -> list[tuple[str, str]]:
@@ -43,6 +48,38 @@ def test_a_finding_is_held_once_it_has_lasted(tmp_path: Path, writing: Any, expo
     after = Exporter([watch], clock=clock, held_before=HeldFile(str(tmp_path), [str(tmp_path / "logs")]).read())
     after.refresh()
     assert kinds(after) == [("digits", "saves_failing")]
+
+
+def test_texts_are_few_series(tmp_path: Path, clock: Any) -> None:
+    """A loop of 25 attempts in 10 minutes has one text; a program that says another thing each minute of three hours
+    has at most 20 in a day and one that says so. The series of a deleted run end with the next look."""
+    logdir = tmp_path / "logs"
+    exporter = Exporter([LogdirWatch(str(logdir), clock=clock)], clock=clock)
+    start = clock.now = 19_675 * 86_400.0  # a day begins
+    texts: dict[str, set[str]] = {"loops": set(), "says": set()}
+
+    def look() -> str:
+        exporter.refresh()
+        page = exporter.scrape(TEXT).decode()
+        for name, found in texts.items():
+            found.update(re.findall(rf'^(supervisor_finding_text_info{{.*run="{name}".*}}) ', page, re.M))
+        return page
+
+    step = 0
+    for attempt in range(1, 26):
+        session = Scripted(logdir / "loops", start + 24 * attempt, attempt=attempt, step=step).train(15)
+        step, clock.now = session.step, session.at
+        look()
+    assert len(texts["loops"]) == 1
+    session = Scripted(logdir / "says", clock.now, beat_every=60.0, write_every=10**9)
+    for minute in range(180):
+        session.train(60).say(f"accuracy is {minute}", "page").flush()
+        clock.now = session.at
+        look()
+    assert len(texts["says"]) == MOST_TEXTS + 1
+    assert 'run="loops"' in look()
+    shutil.rmtree(logdir / "loops")
+    assert 'run="loops"' not in look()
 
 
 def test_a_damaged_file_is_ignored(tmp_path: Path, caplog: Any) -> None:

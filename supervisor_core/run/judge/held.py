@@ -18,6 +18,7 @@ from supervisor_core.run.judge.counters import launches_without_session
 from supervisor_core.run.judge.finding import KINDS, Finding, worst_first
 from supervisor_core.run.judge.findings import DEFAULTS, findings
 from supervisor_core.run.judge.state_findings import UNPLANNED, open_stall
+from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.program_launch import final_launch
 from supervisor_core.run.model.run import Run, Session, Stall
 from supervisor_core.run.model.snapshot import WatchedRun
@@ -58,6 +59,33 @@ HOLDS: Mapping[str, str] = {
 """The threshold that says for how long a finding must last before it is held; at once where nothing is here."""
 
 
+MOST_TEXTS = 20
+"""How many texts a kind of finding has in a day, of one run: each is a series in Prometheus."""
+
+
+class DailyTexts:
+    """Bounds how often what is said of one run changes within a day."""
+
+    __slots__ = ("_day", "_texts")
+
+    def __init__(self) -> None:
+        self._day = 0
+        self._texts: dict[str, set[tuple[str, str | None]]] = {}
+
+    def of(self, found: Finding, now: float) -> Finding:
+        """Return a finding as it is, or with a text that does not change if there were too many on this day."""
+        day = int(now // DAY_SECS)
+        if day != self._day:
+            self._day, self._texts = day, {}
+        texts = self._texts.setdefault(found.kind, set())
+        if len(texts) < MOST_TEXTS:
+            texts.add((found.text, found.action))
+        if (found.text, found.action) in texts:
+            return found
+        text, action = say("changes", most=MOST_TEXTS), "Read what it is now with tb-supervisor inspect."
+        return replace(found, text=text, action=action, is_command=False)
+
+
 class Change(NamedTuple):
     """A finding that is held from now on, or no longer."""
 
@@ -89,6 +117,7 @@ class HeldRun:
     _holding: dict[str, _Holding] = field(default_factory=dict)
     _daily: dict[str, tuple[object, ...]] = field(default_factory=dict)
     """Of the kinds of which one a day is new: the last that was, by kind."""
+    _texts: DailyTexts = field(default_factory=DailyTexts)
     _seen_at: float | None = None
 
     def update(
@@ -138,12 +167,13 @@ class HeldRun:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is held, the worst first. A text stays what it was when the finding became held."""
+        """What is held, the worst first. A text stays what it was when the finding became held; see `DailyTexts`."""
         found = []
         for each in self._holding.values():
             if each.said is not None:
                 since = each.since if each.said.since is None else each.said.since
-                found.append(replace(each.current, text=each.said.text, since=since))
+                said = replace(each.current, text=each.said.text, since=since)
+                found.append(self._texts.of(said, self._seen_at or 0.0))
         return worst_first(found)
 
     @property

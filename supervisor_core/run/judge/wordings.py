@@ -93,6 +93,7 @@ WORDINGS: Mapping[str, Wording] = {
         text="The run's directory is gone or cannot be listed: {why}",
         several="went out of reach", still="still out of reach", again="its directory can be read again",
     ),
+    "changes": Wording(text="What is said of this changes too often to be repeated: {most} times today."),
     "read_error": Wording(text="Not all of the run can be read; what is shown may be old or incomplete: {why}"),
     "clock_skew": Wording(
         text="The clock of {host} is {difference} this machine's. The times of the run are by that clock."
