@@ -11,9 +11,14 @@ from typing import Any, get_args
 import pytest
 
 from supervisor_core.metrics.config_files import Screens, dashboard, rule_groups
+from supervisor_core.metrics.exporter import Exporter
+from supervisor_core.metrics.render import TEXT
 from supervisor_core.metrics.table import ALL_METRICS
 from supervisor_core.run.status import ServedState
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.cases import each
+from tests.story.scene import BEGAN
+from tests.story.stories import STORIES
 
 PANEL_TYPES = {"row", "stat", "state-timeline", "table", "timeseries"}
 """Panels that every Grafana has, and that our users can read."""
@@ -62,6 +67,30 @@ def test_only_what_is_served_is_asked_for(expression: str) -> None:
     """Every metric that a query names exists."""
     named = set(re.findall(r"\bsupervisor_\w+", expression))
     assert named and named <= SERVED
+
+
+def test_an_exporter_alone_fills_the_panels(tmp_path: Path, clock_at: Callable[[float], Any]) -> None:
+    """Of a live run in one process: but for durations of each step and save, which only its trainer has, for failed
+    ticks, of which there are none, and for the panels of other processes. It has at most 60 series."""
+    STORIES["was restarted once"].write(tmp_path / "run", BEGAN)
+    clock = clock_at(BEGAN)
+    exporter = Exporter([LogdirWatch(str(tmp_path), clock=clock)], clock=clock)
+    exporter.refresh()
+    lines = [line for line in exporter.scrape(TEXT).decode().splitlines() if not line.startswith("#")]
+    served = {re.split(r"[{ ]", line)[0] for line in lines}
+    assert sum('run="run"' in line for line in lines) <= 60
+
+    def is_filled(panel: dict[str, Any]) -> bool:
+        return any(set(re.findall(r"\bsupervisor_\w+", target["expr"])) <= served for target in panel["targets"])
+
+    assert {panel["title"] for panel in PANELS if panel.get("targets") and not is_filled(panel)} == {
+        "Duration of steps",
+        "Duration of saves",
+        "Failed ticks",
+        "Other processes",
+        "Processes",
+        "Steps per second of each process",
+    }
 
 
 def test_every_state_of_a_run_has_a_text() -> None:
