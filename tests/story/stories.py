@@ -493,6 +493,16 @@ def _other_writer_hangs(run: Path, now: float) -> GoesOn:
     return nothing
 
 
+def _other_writer_of_a_moment(run: Path, now: float) -> GoesOn:
+    """What `add_hparams` writes into a directory of its own: the process that wrote it trains on."""
+    run.mkdir(parents=True)
+    path = run / f"events.out.tfevents.{int(now) - 3600}.{socket.gethostname()}.{os.getpid()}.1"
+    point = event_prefix(now - HOUR, 1, 5, 0)[:-2] + scalar_prefix("hparam/accuracy") + ONE
+    path.write_bytes(frame(version_event(now - HOUR)) + frame(point))
+    os.open(path, os.O_WRONLY)
+    return nothing
+
+
 def _other_writer_a_year_ahead(run: Path, now: float) -> GoesOn:
     write = _other_writer(run, now + 365 * DAY)
     (path,) = run.iterdir()
@@ -627,6 +637,7 @@ STORIES: dict[str, Story] = {
     "is another writer's, silent with NaN": Story(
         _other_writer_silent_with_nan, ("page loss_not_finite", "info over"), "since step"
     ),
+    "is another writer's, of a moment": Story(_other_writer_of_a_moment, ()),
     "is another writer's, a year ahead": Story(_other_writer_a_year_ahead, ("warn clock_skew",), "365 d ahead of this"),
     "is another writer's, long over": Story(_other_writer_over, ("info over",)),
     "is another writer's, silent, and its restarter lives": Story(_under_a_restarter, ()),

@@ -172,7 +172,7 @@ def _silent(about: Subject) -> Iterator[Finding]:
         yield found("over/gone", {"who": process(last)}, since=since, action=WOULD_KNOW, of=last, step=run.step)
     elif pid is None and silent > last.progress_timeout_secs:
         yield found("over", {"rhythm": rhythm}, since=since, action=WOULD_KNOW, of=last, step=run.step)
-    elif last.progress_timeout_secs < silent < about.thresholds.silent_secs:
+    elif gap is not None and last.progress_timeout_secs < silent < about.thresholds.silent_secs:
         last = replace(last, pid=pid)
         words, action = {"rhythm": rhythm, "who": process(last)}, "Look at what the program prints."
         yield found("silent", words, since=since, action=action, of=last, step=run.step)

@@ -1,5 +1,7 @@
 """`HParamsByPlace`: the hyperparameters of runs that are written into another directory than their scalars.
 
+The directory that ``add_hparams`` makes while its parent trains is no training itself: it is not running.
+
 A run without any of its own has, in this order,
 
 1. those of the nearest directory above it: Keras writes them into ``run-0``, and scalars into ``run-0/train``;
@@ -46,18 +48,23 @@ class HParamsByPlace:
         found = dict(runs)
         owners = {name: watched.run.hparams for name, watched in runs.items() if watched.run.hparams}
         below: dict[str, Mapping[str, HParam]] = {}
+        summaries: set[str] = set()
         for name in sorted(owners, key=lambda name: (len(name), name)):  # of two times the later one is last
             above, _, last = name.rpartition("/")
             if re.fullmatch(BY_TIME, last) and _is_summary(runs[name]):
                 below[above or ROOT] = owners[name]
+                summaries.add(name)
         for name, watched in runs.items() if owners else ():
             *above_it, _ = accumulate(name.split("/"), "{}/{}".format)
-            hparams = next((owners[above] for above in reversed(above_it) if above in owners), below.get(name))
-            if name in owners or hparams is None:
+            hparams = owners.get(name) or next((owners[above] for above in reversed(above_it) if above in owners), None)
+            hparams = hparams or below.get(name)
+            is_no_training = name in summaries and watched.run.state == "running"
+            if hparams is None or (name in owners and not is_no_training):
                 continue
             known = before.get(name)
             if known is None or known[0] is not watched or known[1].run.hparams != hparams:
-                known = watched, replace(watched, run=replace(watched.run, hparams=hparams))
+                run = replace(watched.run, hparams=hparams)
+                known = watched, replace(watched, run=replace(run, state="unknown") if is_no_training else run)
             self._joined[name] = known
             found[name] = known[1]
         return found

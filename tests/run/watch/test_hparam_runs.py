@@ -61,6 +61,15 @@ def test_pytorch_writes_them_below(tmp_path: Path, name: str) -> None:
     assert hparams(tmp_path)[name] == {"lr": 0.2}
 
 
+def test_what_pytorch_writes_below_is_no_training(tmp_path: Path, clock_at: Any) -> None:
+    """It is not running, while the run above it is."""
+    wrote(tmp_path / "a", *training())
+    wrote(tmp_path / "a" / "1700000000.5", framed({"lr": 0.1}), scalar(0))
+    runs = LogdirWatch(str(tmp_path), clock=clock_at(1.7e9 + 20)).refresh().runs
+    assert {name: watched.run.state for name, watched in runs.items()} == {"a": "running", "a/1700000000.5": "unknown"}
+    assert runs["a/1700000000.5"].run.hparams == {"lr": 0.1}
+
+
 def test_a_training_below_keeps_its_own(tmp_path: Path) -> None:
     """A run that trains is another run, whose hyperparameters are not those of the run above it."""
     wrote(tmp_path / "a", *training())
