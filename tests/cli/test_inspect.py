@@ -178,8 +178,9 @@ def test_what_real_runs_of_others_show(run: Callable[..., Result], monkeypatch: 
     lines = run("inspect", REAL).stdout.splitlines()
     assert max(map(len, lines)) <= 80
     rows = {line.split("  ")[0] or line.split()[0]: line.split() for line in lines if line.strip()}
-    assert rows["tf1-hooks-captcha"][1:] == ["2021-03-01", "7", "min", "3,000", "1", "0.021"]
-    assert "  log-base/train        2020-05-16  36 min 11 s        3         2       0.1838" in lines
+    assert rows["tf1-hooks-captcha"][1:] == ["-", "2021-03-01", "7", "min", "3,000", "0.021"]
+    assert "  log-base/train        -      2020-05-16  36 min 11 s        3       0.1838" in lines
+    assert rows["growing/snapshot-1"][1] == "copy", "an earlier state of the same file"
     whole = "\n".join(lines)
     for truth in json.loads((REAL / "manifest.json").read_text()):
         whole += run("inspect", REAL, "--run", truth["dir"]).stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,6 +52,15 @@ def trains(session: EveryStep, **how: Any) -> GoesOn:
 
 def _well(run: Path, now: float) -> GoesOn:
     return trains(Scripted(run, now - 2 * HOUR).train(2 * HOUR - 10))
+
+
+def _copied(run: Path, now: float) -> GoesOn:
+    """A copy of the run that trains, which goes on."""
+    original = run.parent / "trains"
+    if not original.exists():
+        _well(original, now)
+    shutil.copytree(original, run)
+    return nothing
 
 
 def _new(run: Path, now: float) -> GoesOn:
@@ -478,7 +488,7 @@ def _other_writer_here(run: Path, now: float, ago: float = 30.0, pid: int = NO_P
 
 
 def _other_writer_gone_with_nan(run: Path, now: float) -> GoesOn:
-    return _other_writer_here(run, now, last=NAN)
+    return _other_writer_here(run, now, pid=NO_PID + 1, last=NAN)
 
 
 def _other_writer_silent_with_nan(run: Path, now: float) -> GoesOn:
@@ -560,6 +570,7 @@ def _lost_with_its_restarter(run: Path, now: float) -> GoesOn:
 
 STORIES: dict[str, Story] = {
     "trains": Story(_well, ()),
+    "trains in a copy": Story(_copied, ("info copy",), "A copy of "),
     "has just begun": Story(_new, ()),
     "hangs": Story(_hangs, ("page stalled",), "No progress in the phase training"),
     "hangs at a line": Story(_hangs_somewhere, ("page stalled",), "MainThread waits at live.py:15 in load"),

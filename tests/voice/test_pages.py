@@ -41,7 +41,8 @@ class Replay:
             (length,) = struct.unpack_from("<Q", data, at)
             (wall,) = struct.unpack_from("<d", data, at + 13)
             latest = max(latest, wall)
-            self.records.append((latest, data[at : at + length + 16]))
+            days_ahead = max(0, round((latest - self.source.stat().st_mtime) / 86400.0))  # by its clock
+            self.records.append((latest - days_ahead * 86400.0, data[at : at + length + 16]))
             at += length + 16
         self.records.reverse()
 

@@ -491,12 +491,6 @@ class Run(RunHistory, TotalsOfFiles):
         return self.labels if own in (None, self.name) else {"run": own or "", **self.labels}
 
     @property
-    def session_ids(self) -> tuple[str, ...]:
-        """The ids of its sessions, in order; empty where the newest was inferred: it has none of its own."""
-        is_inferred = not self.sessions or self.sessions[-1].inferred
-        return () if is_inferred else tuple([session.id for session in self.sessions])
-
-    @property
     def failure(self) -> str | None:
         """Why it has failed, in one line: the error of its session, or what its restarter says; None if it has not."""
         if self.state != "failed":

@@ -7,17 +7,22 @@ session names is a run, whatever others hold. Where they have gone equally far
 one that was the original before; else the one with the newest event.
 
 A session that ended in a directory, and that other sessions follow only elsewhere, began a fork: that is two runs.
+
+A session without telemetry is known by its first file: by its name, which has host and process, and its first event.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Hashable, Mapping, Set
 from dataclasses import replace
 from typing import Generic, TypeVar
 
+from supervisor_core.events.chunk_builder import writer_of
 from supervisor_core.run.model.run import Session
 from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.watch.liveness import read_chief
 from supervisor_core.storage.local import local_path
 
 SAME_SECS = 20.0
@@ -55,7 +60,7 @@ class CopyMarks(Generic[_Key]):
             if known is not None and known[0] is watched and known[1].copy_of == directory:
                 self._marked[key] = known
             else:
-                self._marked[key] = watched, _as_copy(watched, directory)
+                self._marked[key] = watched, as_copy(watched, directory)
             found[key] = self._marked[key][1]
         self._originals = found.keys() - self._marked.keys()
         return found
@@ -78,8 +83,8 @@ class CopyMarks(Generic[_Key]):
     def _copies_of(self, id: str, keys: list[_Key], runs: Mapping[_Key, WatchedRun]) -> dict[_Key, _Key]:
         """Return the copies among the directories that have a session, each with what it is a copy of."""
         newest = {key: runs[key].run.sessions[-1] for key in keys}
-        here = [key for key in keys if newest[key].id == id]
-        further = [key for key in keys if newest[key].id != id]
+        here = [key for key in keys if _id(newest[key]) == id]
+        further = [key for key in keys if _id(newest[key]) != id]
         original = further[0] if further else _original(here, runs, newest, self._originals)
         originals: dict[_Key, _Key] = {}
         for key in here:
@@ -90,8 +95,37 @@ class CopyMarks(Generic[_Key]):
 
 
 def _ids(watched: WatchedRun) -> tuple[str, ...]:
-    """Return the sessions by which copies of a run are found; none of other writers, and of what is a copy already."""
-    return () if watched.copy_of is not None else watched.run.session_ids
+    """Return what copies of a run are found by, of each session; nothing of what is a copy already."""
+    sessions = watched.run.sessions
+    if watched.copy_of is not None or not sessions or _id(sessions[-1]) is None:
+        return ()
+    return tuple([id for session in sessions if (id := _id(session)) is not None])
+
+
+def _id(session: Session) -> str | None:
+    """Return what identifies a session in all of its copies; None where its file's name has no process."""
+    if not session.inferred:
+        return session.id
+    path = session.files[0] if session.files else ""
+    return None if writer_of(path) is None else f"{path.rpartition('/')[2]} {session.started_at}"
+
+
+def original_of(session: Session, directory: str) -> str | None:
+    """Return where a session of this machine is, if that is not this directory: then the progress page, and the
+    process, are of that run. None where this is its own, or it is unknown.
+
+    Args:
+        session: the newest; open.
+        directory: where its events were read.
+    """
+    ours, theirs = local_path(directory), None if session.logdir is None else local_path(session.logdir)
+    if ours is None or theirs is None or session.host != socket.gethostname() or _names(session, directory):
+        return None
+    try:
+        chief = None if os.path.samefile(ours, theirs) else read_chief(theirs)
+    except (OSError, ValueError):  # it was renamed
+        return None
+    return theirs if chief is not None and chief.session == session.id else None
 
 
 def _original(
@@ -129,7 +163,7 @@ def _is_its_own(session: Session, watched: WatchedRun, original: WatchedRun) -> 
     return ours is None or theirs is None or os.path.realpath(ours) != os.path.realpath(theirs)
 
 
-def _as_copy(watched: WatchedRun, original: str) -> WatchedRun:
+def as_copy(watched: WatchedRun, original: str) -> WatchedRun:
     """Return a copy as it is shown: it has no state, and nothing of it is at risk."""
     run = watched.run
     last = run.sessions[-1]

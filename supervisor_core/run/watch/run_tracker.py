@@ -20,6 +20,7 @@ from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.model.run import LIVE, Run, Session
 from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.watch.copies import as_copy, original_of
 from supervisor_core.run.watch.live import (
     FRESH_SECS,
     Live,
@@ -88,6 +89,8 @@ class RunTracker:
         self._has_looked = False
         """Whether that is of the look under way."""
         self._writer = Writer()
+        self._original: str | None = None
+        """The directory of this machine that this one is a copy of, while its session is open there."""
         self._over: tuple[tuple[str, ...], int] | None = None
         """Files, and their size, of which all writers were found to be over."""
         self._goes_on: tuple[str, ...] | None = None
@@ -183,12 +186,17 @@ class RunTracker:
 
     def _look_around(self, now: float, boot_now: float) -> bool:
         newest, self._live, self._fault, self._writer = self._fold.newest, Live(), None, Writer()
+        self._original = None
         if newest is None or not newest.session.is_open or newest.session.gone:
             return False
         if newest.session.inferred:
             return self._find_writer(newest.session.files, now)
         session, ranks = newest.session, [worker.history.name for worker in newest.workers]
         reader, at = self._reader, self._clock.now(now)
+        self._original = original_of(session, self.index.directory)
+        if self._original is not None:
+            self._fold.lives(reader.chief(session.id, at))
+            return False
         live = reader.look(session, at, boot_now, ranks=ranks, is_stalled=newest.is_stalled)
         if reader.recorded_at is not None:  # a page has no time of the session's own clock
             self._clock.observe(session.id, at=reader.recorded_at, written_at=reader.written_at, now=now)
@@ -276,6 +284,7 @@ class RunTracker:
             identity=identity,
             problem=problem,
         )
+        found = found if self._original is None else as_copy(found, self._original)
         dropped = None if problem else _dropped(found)
         found = found if dropped is None else replace(found, problem=dropped)
         self._is_kept = False

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from supervisor_core.process.page_writer import ProgressPage
+from supervisor_core.process.progress_page import LAST_PROGRESS
+from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
@@ -70,11 +74,57 @@ def test_a_fork_of_a_run_that_has_ended_is_another_run(tmp_path: Path, writing: 
     assert kinds(look()) == {"base": "completed", "tuned": "running"}
 
 
-def test_runs_of_other_writers_are_never_copies(tmp_path: Path, writing: Any, look: Look, clock: Any) -> None:
-    """They have no session ids."""
+def test_a_run_of_another_writer_is_known_by_its_file(tmp_path: Path, writing: Any, look: Look, clock: Any) -> None:
+    """By its name, if that holds the process, and its first event: containers may share the name. The one that goes on
+    is the original."""
+    for name in ("a-copy", "run", "other"):
+        file = writing.RunFile(tmp_path / name, clock.now - (9.0 if name == "other" else 10.0))
+        file.path = file.path.rename(file.path.with_name("events.out.tfevents.1700000000.node-3.7.0"))
+        file.scalar("loss", 1, clock.now - 5).scalar("loss", 2, clock.now - 4)
+    assert kinds(look()) == {"a-copy": "running", "run": "copy of a-copy", "other": "running"}
+    clock.now += 60
+    writing.RunFile.scalar(file, "loss", 3, clock.now)
+    run = tmp_path / "run" / file.path.name
+    run.write_bytes(run.read_bytes() + file.path.read_bytes()[-50:])
+    found = look()
+    assert kinds(found) == {"a-copy": "copy of run", "run": "running", "other": "running"}
+    assert (found["a-copy"].run.step, found["run"].run.step) == (2, 3)
+
+
+def test_a_file_that_names_no_process_is_no_copy(tmp_path: Path, writing: Any, look: Look, clock: Any) -> None:
+    """A program may write several in the same second."""
     writing.RunFile(tmp_path / "run").scalar("loss", 1, clock.now - 5).scalar("loss", 2, clock.now - 4)
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     assert kinds(look()) == {"run": "running", "copy": "running"}
+
+
+def test_a_copy_of_a_live_run_of_this_machine_has_its_own_values(tmp_path: Path, writing: Any, clock: Any) -> None:
+    """Also where the original is not read: its progress page and its process are not the copy's. Once the original
+    was renamed, they are those of the run in any directory."""
+    logdir, backup, host = tmp_path / "logs", tmp_path / "backup", socket.gethostname()
+    file = writing.RunFile(logdir / "run", clock.now - 100).ready(logdir=str(logdir / "run"), host=host)
+    file.beat(clock.now - 50, steps=5)
+    page = ProgressPage.create(
+        tmp_path, session_id=file.session_id, started_at=clock.now - 100, started_boot_secs=clock.now - 100
+    )
+    assert page is not None
+    page.step_is(900, 1)
+    page.update(phase="training", hang_timeout_secs=60.0)
+    page.tick(at=clock.now - 10, boot_secs=clock.now - 10, main_thread_secs=1.0)
+    page.times[LAST_PROGRESS] = clock.now - 10
+    file.lives(clock.now - 45, steps=6, host=host, page=str(page.path))
+    shutil.copytree(logdir / "run", backup / "run")
+
+    def seen(directory: Path) -> tuple[str | None, str, int | None]:
+        (found,) = LogdirWatch(str(directory), clock=clock).refresh().runs.values()
+        assert found.copy_of is None or [each.kind for each in findings(found, clock.now)] == ["copy"]
+        return found.copy_of, found.run.state, found.run.step
+
+    assert seen(logdir) == (None, "running", 900)
+    assert seen(backup) == (str(logdir / "run"), "unknown", 6)
+    shutil.rmtree(logdir)
+    assert seen(backup) == (None, "running", 900)
+    page.close()
 
 
 @pytest.mark.parametrize("names_itself", [False, True])
