@@ -68,8 +68,8 @@ def test_a_long_message_counts_the_rest() -> None:
 
 def test_several_runs_with_another_finding_are_one_line() -> None:
     """Kinds without words of their own are grouped as well; the first is quoted."""
-    found = [event(f"r{number}", topic="warn", kind="disk_low", text=f"r{number}: disk low") for number in range(4)]
-    assert message_of(found).title == "4 runs within 1 s, all on gpu-7: r0, r1, r2, r3. The first: r0: disk low"
+    found = [event(f"r{number}", topic="warn", kind="read_error", text=f"r{number}: unreadable") for number in range(4)]
+    assert message_of(found).title == "4 runs within 1 s, all on gpu-7: r0, r1, r2, r3. The first: r0: unreadable"
 
 
 def test_a_long_text_is_cut_in_the_title_only() -> None:

@@ -88,4 +88,4 @@ def test_a_restart_loop_says_how_the_last_launch_ended(tmp_path: Path) -> None:
             )  # fmt: skip
         step = session.step
     (event,) = [event for event in events if event.kind == "restart_loop"]
-    assert "unplanned. Last: killed by SIGKILL; attempt 3. This has lasted for " in event.text
+    assert "unplanned restarts within 1 h. Last: killed by SIGKILL; attempt 3. This has lasted for " in event.text
