@@ -121,7 +121,7 @@ def test_the_last_good_one_of_a_framework_gets_its_name_again(run: Run, tmp_path
 def test_while_it_trains_nothing_is_moved(run: Run, tmp_path: Path) -> None:
     """The training would save on: who it is, and what to do, is said; status 2."""
     with supervise(tmp_path, save_secs=None, save_steps=1) as training:
-        for _ in training.steps(2):
+        for _ in training.steps(3):
             training.wait_until_saved()
         done = run("rewind", tmp_path / "checkpoints" / "ckpt-1")
         assert done.exit_code == 2 and f"The logdir {tmp_path} is in use by " in done.stderr

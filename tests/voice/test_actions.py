@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -119,7 +120,11 @@ def test_what_to_do_first(said: Mapping[str, list[Finding]], shell: Any, kind: s
     for found in said[kind]:
         assert (found.action is None) == (kind in NO_ACTION), found
         for command in commands_of(found):
-            words = command.split()
+            words = shlex.split(command)
+            if words[0] == "mv":
+                assert shell(command).returncode == 0 and Path(words[-1]).is_dir()
+                Path(words[-1]).rename(words[-2])  # for the other findings of this run
+                continue
             statuses, text = SAYS[words[1] if words[0] == "tb-supervisor" else words[0]]
             text, done = text or found.text[:60], shell(command)
             assert done.returncode in statuses and text in done.stdout + done.stderr, (command, done)
