@@ -82,8 +82,8 @@ class Exporter:
     """Seconds from the beginning of one look at a logdir to that of the next; one that takes longer is followed by the
     next at once."""
     forget_after_secs: float = FORGET_AFTER_SECS
-    """How long after its last record a lost run is not active any more, and how long a run that is gone from the disk
-    is served as unreachable."""
+    """How long after its last record a lost run is at rest, and how long a run that is gone from the disk is served as
+    unreachable."""
     shard: RunShard | None = None
     """Which part of the runs the watches read, to be served; None: all."""
     on_page: Sequence[Callable[[Exporter], object]] = ()

@@ -31,7 +31,7 @@ from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus
 _ACTIVE: dict[RunState, bool | None] = {
     "running": True,
     "stalled": True,
-    "lost": True,
+    "lost": False,
     "stopped": False,
     "completed": False,
     "failed": False,
@@ -39,7 +39,7 @@ _ACTIVE: dict[RunState, bool | None] = {
 }
 
 FORGET_AFTER_SECS = 7 * 86400.0
-"""A lost run without events for this time is not active any more."""
+"""A lost run without events for this time is at rest."""
 
 _ALL: frozenset[WorkerState] = frozenset(get_args(WorkerState))
 _DOWN: frozenset[WorkerState] = frozenset(("lost", "failed"))
@@ -57,9 +57,9 @@ def run_status(
 ) -> RunStatus:
     """Return the metrics that an exporter serves for a run: those of the trainer, which may be dead.
 
-    A stalled or lost run is active, a lost one until `forget_after_secs`; an ended or failed one is not. A run without
-    telemetry has only its step, speed, checkpoints, last event and hang timeout (`Cadence`), and what its restarter
-    sees of it; its phase, goodput, counts of saves and repeated steps are unknown.
+    A stalled run is active; a lost, ended or failed one is not. A lost run has no end before `forget_after_secs`. A run
+    without telemetry has only its step, speed, checkpoints, last event and hang timeout (`Cadence`), and what its
+    restarter sees of it; its phase, goodput, counts of saves and repeated steps are unknown.
 
     Workers are listed while their state still holds: all of them while their chief has heartbeats. Once the chief is
     lost or has failed, those that it had reported as lost or failed, since they may be the cause; the state of the
@@ -71,7 +71,7 @@ def run_status(
         run: the run.
         now: the present wall time; later times of a session are cut to it.
         label: the ``run`` label. Default: the run's name.
-        forget_after_secs: seconds without events after which a lost run is not active any more.
+        forget_after_secs: seconds without events after which a lost run is at rest.
     """
     ahead = run.clock_skew_secs
     status = _by_its_clock(run, now + (ahead or 0.0), run.name if label is None else label, forget_after_secs)
@@ -103,11 +103,12 @@ def _by_its_clock(run: Run, now: float, label: str, forget_after_secs: float) ->
         seen_at = None if launch is None else launch.ended_at or launch.started_at
         return replace(without_session, session_seen_at=None if seen_at is None else min(seen_at, now))
     last = run.sessions[-1]
-    is_active = _ACTIVE[run.state] and not (run.state == "lost" and _is_silent_for(forget_after_secs, run, now))
+    active = _ACTIVE[run.state]
+    is_missed = run.state == "lost" and not _is_silent_for(forget_after_secs, run, now)
     launch = watched_launch(last, run.launches) if last.inferred else None
     without_telemetry = replace(
         without_session,
-        active=False if is_active is False else None,
+        active=False if active is False else None,
         session=_session(run, last, launch, now),
         restarts=dict(Counter(restart.reason for restart in run.restarts)),
         stall=_stall(run),
@@ -125,16 +126,16 @@ def _by_its_clock(run: Run, now: float, label: str, forget_after_secs: float) ->
             return without_telemetry
         return replace(
             without_telemetry,
-            active=is_active,
+            active=active,
             session_seen_at=min(launch.seen_at or 0.0, now),
             stalled=run.state == "stalled",
         )
     seen_at = None if last.ended_at is None else min(last.ended_at, now)
     return replace(
         without_telemetry,
-        active=is_active,
+        active=active,
         session_seen_at=seen_at,
-        ended_at=None if is_active else seen_at,
+        ended_at=None if active or is_missed else seen_at,
         stalled=run.state == "stalled",
         events_failing=last.events_error is not None if run.state in LIVE else None,
     )

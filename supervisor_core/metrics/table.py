@@ -130,7 +130,7 @@ def _is_booked(sample: Sample) -> bool:
 RUN_METRICS: tuple[RunMetric, ...] = (
     single(
         "active",
-        "1 from the start of a session until it has ended, or until a lost one is dropped; then 0.",
+        "1 from the start of a session until it has ended or is lost; then 0.",
         "active",
         stage=Stage.DEAD,
     ),

@@ -45,8 +45,6 @@ class VanishedRun:
     """When it was first missed, as wall time."""
     identity: Identity
     newest_file: str | None
-    given_up_at: float | None
-    """When a lost run is not active any more."""
     held: tuple[Finding, ...]
     """What was held of it."""
     missed: Finding | None
@@ -60,9 +58,8 @@ class VanishedRun:
         status, held = self.text.status, self.held
         if self.missed is not None and self.is_in_place and now - self.since >= hold_secs:
             held = worst_first((*held, self.missed))
-        active = False if self.given_up_at is not None and now > self.given_up_at else status.active
-        if (status.run, status.active, status.findings) != (label, active, held):
-            self.text = write_run(replace(status, run=label, active=active, findings=held), self.text.stage)
+        if (status.run, status.findings) != (label, held):
+            self.text = write_run(replace(status, run=label, findings=held), self.text.stage)
         return self.text
 
 
@@ -83,8 +80,7 @@ class VanishedRuns:
     """See the module's docstring.
 
     Args:
-        forget_after_secs: how long one is kept while its logdir is gone, and how long after its last record a lost run
-            is not active any more.
+        forget_after_secs: how long one is kept while its logdir is gone.
     """
 
     def __init__(self, forget_after_secs: float) -> None:
@@ -166,13 +162,11 @@ class VanishedRuns:
             missed = missed and replace(missed, since=now)
         reading = replace(status.reading, success=False)
         status = replace(status, state="unreachable", threads=(), workers=(), reading=reading)
-        is_lost = run.state == "lost" and run.last_event_at is not None
         return VanishedRun(
             own_name=watched.own_name,
             since=now,
             identity=watched.identity,
             newest_file=_base(watched.files[-1].path) if watched.files else None,
-            given_up_at=(run.last_event_at or 0.0) + self._forget_after_secs if is_lost else None,
             held=status.findings,
             missed=missed,
             text=write_run(status, max(text.stage, Stage.LIVE)),

@@ -56,7 +56,7 @@ def test_a_run_that_trains(tmp_path: Path, writing, clock, exporter_of, samples_
 
 
 def test_a_dead_trainer_is_still_served(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
-    """Long after a trainer was killed its run is active, and when it was last seen is known; of its process, which
+    """Long after a trainer was killed its run is lost, and when it was last seen is known; of its process, which
     cannot go on, no more."""
     writing.RunFile(tmp_path / "a").ready().beat(clock.now - 5, steps=50).saved(clock.now - 5, "/x/model.ckpt-50")
     exporter = exporter_of(tmp_path)
@@ -64,7 +64,7 @@ def test_a_dead_trainer_is_still_served(tmp_path: Path, writing, clock, exporter
     clock.now += 3600
     exporter.refresh()
     samples = samples_of(exporter.scrape(TEXT))
-    assert samples['supervisor_active{run="a"}'] == 1
+    assert samples['supervisor_active{run="a"}'] == 0
     assert samples['supervisor_session_last_seen_timestamp_seconds{run="a"}'] == heard
     assert 'supervisor_progress_timeout_seconds{run="a"}' not in samples
 

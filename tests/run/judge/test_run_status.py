@@ -108,35 +108,36 @@ DAY = 86_400.0
 
 
 @each(
-    "reason, later, state, active",
+    "reason, later, state, has_end",
     [
-        (None, 1.0, "running", True),
-        (None, 60.0, "lost", True),
-        (None, 6 * DAY, "lost", True),
-        (None, 8 * DAY, "lost", False),
-        ("completed", 0.0, "completed", False),
-        ("exhausted", 0.0, "completed", False),
-        ("requested", 0.0, "stopped", False),
-        ("signal", 0.0, "stopped", False),
-        ("error", 0.0, "failed", False),
+        (None, 1.0, "running", False),
+        (None, 60.0, "lost", False),
+        (None, 6 * DAY, "lost", False),
+        (None, 8 * DAY, "lost", True),
+        ("completed", 0.0, "completed", True),
+        ("exhausted", 0.0, "completed", True),
+        ("requested", 0.0, "stopped", True),
+        ("signal", 0.0, "stopped", True),
+        ("error", 0.0, "failed", True),
     ],
 )
-def test_a_run_is_active_until_it_ends_or_is_given_up(
-    trainer: Any, run_of: RunOf, reason: str | None, later: float, state: str, active: bool
+def test_a_run_is_active_until_it_dies_or_ends(
+    trainer: Any, run_of: RunOf, reason: str | None, later: float, state: str, has_end: bool
 ) -> None:
-    """A lost one for 7 days, as somebody may start it again; when that is can be chosen. Its progress does not move."""
+    """A lost one has no end for 7 days, as somebody may start it again; when that is can be chosen. Its progress does
+    not move."""
     session = trainer().spend(13).ready().train(1187)
     if reason is not None:
         session.stop(reason)
     now = session.now + later
     status = run_status(run_of(session, now=now), now)
-    assert (status.state, status.active) == (state, active)
+    assert (status.state, status.active, status.ended_at is not None) == (state, state == "running", has_end)
     if reason is None:
         assert status.session.last_progress_at == status.session_seen_at == session.now
     else:
         assert (status.session.phase, status.steps_per_sec, status.error) == ("stopped", None, None)
     if later == 6 * DAY:
-        assert not run_status(run_of(session, now=now), now, forget_after_secs=DAY).active
+        assert run_status(run_of(session, now=now), now, forget_after_secs=DAY).ended_at is not None
 
 
 def test_of_a_run_without_telemetry_nothing_is_made_up(events_file: Any, run_of: RunOf) -> None:
