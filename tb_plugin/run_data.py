@@ -101,7 +101,8 @@ def _newest_good(run: Run) -> Checkpoint | None:
 
 
 def _standing(run: Run, said: tuple[Finding, ...] | None, held: tuple[Finding, ...]) -> Standing:
-    return standing(run.state, None if said is None else held)
+    infos = (item for item in said or () if item.severity == "info")
+    return standing(run.state, None if said is None else (*held, *infos))
 
 
 def overview_line(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import logging
 import os
 import shutil
 import signal
@@ -51,6 +52,16 @@ def _load(path: str) -> ModuleType:
 def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Sessions that a test kills leave their progress pages with the test's other files."""
     os.environ["SUPERVISOR_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("runtime"))
+
+
+@pytest.fixture(autouse=True)
+def log_levels() -> Iterator[None]:
+    """A command that a test runs in this process sets the levels for the rest of it."""
+    loggers = logging.getLogger(), logging.getLogger("supervisor_core")
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 for shared in ("networks.py", "ports.py", "forked.py", "hangs.py", "pasting.py"):

@@ -100,8 +100,8 @@ class RunFile:
     ) -> Path:
         """Write the session's liveness file, with a heartbeat of this time."""
         return write_liveness(
-            self.path.parent, session=self.session_id, pid=1, started_at=self.started_at, written_at=at, phase=phase,
-            step=steps, beat=self._beat(at, phase, steps, beat or {}), beat_at=at, **more,
+            self.path.parent, session=self.session_id, started_at=self.started_at, written_at=at, phase=phase,
+            step=steps, beat=self._beat(at, phase, steps, beat or {}), beat_at=at, **{"pid": 1, **more},
         )  # fmt: skip
 
     def saved(self, at: float, path: str, error: str | None = None) -> RunFile:

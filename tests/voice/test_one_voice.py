@@ -158,7 +158,8 @@ def test_the_tab_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]], cl
         assert [_spoken(each) for each in page] == [_meant(each) for each in found], name
         line = json.loads(view.runs[name].line)
         assert line["finding"] == (page[0] if page else None)
-        assert line["standing"] == standing(view.runs[name].watched.run.state, view.runs[name].held)
+        counted = [*view.runs[name].held, *(each for each in found if each.severity == "info")]
+        assert line["standing"] == standing(view.runs[name].watched.run.state, counted)
 
 
 def test_all_agree_when_a_run_needs_somebody(tmp_path: Path, clock_at: Callable[[float], Any]) -> None:
