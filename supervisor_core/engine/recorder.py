@@ -116,7 +116,8 @@ class TelemetryRecorder:
             return False
         try:
             self._ask(writer)
-            if not self._has_ended and getattr(writer, "_closed", False):  # FileWriter has no public name for it
+            is_closed = getattr(writer, "_closed", False)  # FileWriter has no public name for it
+            if is_closed and not self._has_ended and hasattr(writer, "reopen"):
                 writer.reopen()  # the program closed it, and trains on; after the end nothing is begun again
             self._has_ended = isinstance(record, StopRecord)
             writer.add_summary(summary_bytes(record), step)

@@ -115,7 +115,7 @@ WORDINGS: Mapping[str, Wording] = {
     "straggler/waited_for": Wording(text="{who} is slow: the other processes wait for it in each step."),
     "thread_down": Wording(text="{threads} failed or late: {which}."),
     "silent": Wording(
-        text="No event{rhythm}. {who} exists: it hangs, is suspended, or has no more to do. Its program records no state.",
+        text="No event{rhythm}. {who} exists: it hangs, is suspended, or has no more to do. It records no state.",
         several="fell silent", still="still silent",
     ),
     "silent/rhythm": Wording(text="; this run usually writes every {gap}"),
