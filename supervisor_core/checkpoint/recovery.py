@@ -137,6 +137,10 @@ class CheckpointKind(ABC):
             verified: what `verify` returned.
         """
 
+    def sessions(self) -> set[str]:
+        """Return the sessions that the checkpoints name as their own."""
+        return set()
+
     def found_as(self, path: str) -> str:
         """Return the path under which a restart finds a checkpoint of this directory."""
         return os.path.join(self.directory, last_part(path))

@@ -351,6 +351,10 @@ class SealedStore(CheckpointKind):
         self.filesystem.replace(os.path.join(target, NOTE), note_of(reason, at))
         return SetAside(path=target, name=os.path.basename(prefix), step=None, at=at, reason=reason)
 
+    def sessions(self) -> set[str]:
+        """See `CheckpointKind.sessions`."""
+        return {manifest.session for _, manifest in self._whole() if manifest.session}
+
     def found_as(self, path: str) -> str:
         """See `CheckpointKind.found_as`: one that is kept as the last good one gets its own name again."""
         name = os.path.basename(path)

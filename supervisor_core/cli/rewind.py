@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack, suppress
 
 import click
 
@@ -18,10 +19,10 @@ from supervisor_core.checkpoint.set_aside import LAST_GOOD
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.cli import WrongInput, paths
 from supervisor_core.engine.logdir_hold import LogdirHold
+from supervisor_core.process.progress_page import pages_in
+from supervisor_core.process.runtime_directory import private_directories
+from supervisor_core.run.watch.liveness import chief_path, read_chief
 from supervisor_core.storage.local import absolute, local_path
-
-_LEVELS = 3
-"""How far above a checkpoint its logdir is looked for."""
 
 
 @click.command(
@@ -39,11 +40,13 @@ def rewind(checkpoint: str) -> None:
     Exit status: 0 if the next start resumes from it; 1 if it is damaged, or one cannot be moved; 2 if there is no such
     checkpoint, or the training is alive.
     """
-    path = absolute(checkpoint.rstrip("/").removesuffix(".index"))
+    path = _real(checkpoint)
     store = _store_of(path)
-    logdir = _logdir_of(store)
     try:
-        with LogdirHold(logdir).while_idle():
+        logdirs = _logdirs_of(store)
+        with ExitStack() as held:
+            for each in logdirs:
+                held.enter_context(LogdirHold(each).while_idle())
             moved = rewind_to(store, path)
     except LogdirInUseError as error:
         raise WrongInput(f"{error}. Stop the training first.") from error
@@ -55,7 +58,7 @@ def rewind(checkpoint: str) -> None:
         click.echo(printable(f"Moved {item.name} to {item.path}"))
     name = last_part(path).removeprefix(LAST_GOOD)
     more = "" if moved else ", as before"
-    click.echo(printable(f"The next start in {logdir} resumes from {name}{more}."))
+    click.echo(printable(f"The next start in {logdirs[0]} resumes from {name}{more}."))
 
 
 def _store_of(path: str) -> CheckpointKind:
@@ -75,11 +78,35 @@ def _store_of(path: str) -> CheckpointKind:
     return store
 
 
-def _logdir_of(store: CheckpointKind) -> str:
-    """Return the logdir whose session saves in a directory: the nearest one with a lock, else the run's own."""
-    found = store.directory
-    for _ in range(_LEVELS):
-        if os.path.lexists(os.path.join(found, LOCK_NAME)):
-            return found
-        found = os.path.dirname(found)
-    return store.run
+def _real(checkpoint: str) -> str:
+    """Return the absolute path of a checkpoint, in its real directory: the locks on the way up to a link are others."""
+    path = absolute(checkpoint.rstrip("/").removesuffix(".index"))
+    if (local := local_path(path)) is None:
+        return path
+    directory, name = os.path.split(local)
+    return os.path.join(os.path.realpath(directory), name)
+
+
+def _logdirs_of(store: CheckpointKind) -> list[str]:
+    """Return the logdirs whose sessions may save in a directory, the most likely first: all on the way up, since the
+    nearest lock may be anybody's file; the run's directory if there are none.
+
+    Raises:
+        LogdirInUseError: if a process of this machine that is alive saves there.
+    """
+    chiefs, locks, sessions = [], [], store.sessions()
+    directory, is_there = store.directory, store.filesystem.is_file
+    while last_part(directory) and (local_path(store.directory) is not None or "://" in directory):
+        if is_there(chief_path(directory)):
+            chiefs.append(directory)
+            with suppress(OSError, ValueError):  # the hold says what is wrong with it
+                chief = read_chief(directory)
+                sessions |= set() if chief is None or chief.yields_logdir else {chief.session}
+        elif is_there(os.path.join(directory, LOCK_NAME)):
+            locks.append(directory)
+        directory = os.path.dirname(directory)
+    for page in pages_in(private_directories()):
+        if page.session in sessions and page.is_running and not page.ended:  # also after its lock was deleted
+            who = f"process {page.pid} (session {page.session})"
+            raise LogdirInUseError(f"The logdir {page.logdir or store.directory} is in use by {who}")
+    return [*chiefs, *locks] or [store.run]

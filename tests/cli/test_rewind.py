@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from supervisor_core.checkpoint.guard import LOCK_NAME
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE, REWOUND
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.training import supervise
@@ -137,3 +139,30 @@ def test_what_cannot_be_resumed_from(run: Run, logdir: Path) -> None:
     done = run("rewind", logdir / "model.ckpt-150")
     assert (done.exit_code, done.stderr) == (2, f"Error: There is no checkpoint {logdir}/model.ckpt-150.\n")
     assert chosen(logdir) == "model.ckpt-300"
+
+
+@pytest.mark.parametrize("way", ["link", "planted lock", "no lock", "outside"])
+def test_no_way_leads_past_the_lock_of_a_training(run: Run, tmp_path: Path, way: str) -> None:
+    """A link to the checkpoints, an empty lock beside them, a lock that was deleted, checkpoints of a Trainer outside
+    of its logdir: a training that is alive keeps its checkpoints."""
+    logdir, saved = tmp_path / "run", tmp_path / "run" / "checkpoints"
+    with supervise(logdir, save_secs=None, save_steps=1) as training:
+        for _ in training.steps(3):
+            training.wait_until_saved()
+        training.wait_until_saved()
+        asked = saved
+        if way == "link":
+            asked = tmp_path / "cks"
+            asked.symlink_to(saved)
+        elif way == "planted lock":
+            (saved / LOCK_NAME).touch()
+        elif way == "no lock":
+            (logdir / LOCK_NAME).unlink()
+        else:
+            asked = tmp_path / "outside"
+            shutil.copytree(saved, asked)
+        before = sorted(os.listdir(asked))
+        done = run("rewind", asked / "ckpt-1")
+        assert done.exit_code == 2 and done.stderr.endswith("Stop the training first.\n"), done.output
+        assert sorted(os.listdir(asked)) == before
+    assert f"The next start in {tmp_path if way == 'outside' else logdir}" in run("rewind", asked / "ckpt-1").stdout
