@@ -25,6 +25,7 @@ from supervisor_core.events.telemetry import (
     summary_bytes,
 )
 
+DOUBT = 'The newest value of "loss" is NaN or infinite.'
 TAGS = ("loss", "accuracy", "learning_rate")
 
 
@@ -153,7 +154,8 @@ class Scripted:
                 self._tick("summary", 30.0)
             if self.at >= self._next_save:
                 self._next_save = self.at + self.save_every
-                self.save("OSError: [Errno 28] No space left on device" if failing_saves else None)
+                doubt = DOUBT if math.isnan(self._value("loss", self.step)) else None
+                self.save("OSError: [Errno 28] No space left on device" if failing_saves else None, doubt)
             self.beat()
         return self.flush()
 
@@ -185,7 +187,7 @@ class Scripted:
                 consistent=None if error else True,
                 verified=None if error else True,
                 error=error,
-                doubt=doubt,
+                doubt=None if error else doubt,
             )
         )
         return self

@@ -13,6 +13,7 @@ from typing import Any
 
 from supervisor_core.events.event_format import event_prefix, frame, scalar_prefix, version_event
 from supervisor_core.events.telemetry import HeartbeatRecord, LaunchRecord, StallRecord, StopRecord, summary_bytes
+from supervisor_core.run.fold.bounds import KEPT_SAVES
 from supervisor_core.storage.directory import RENAMED
 from tests.checkpoint.bundle_writer import write_run
 from tests.story.run_file import write_liveness
@@ -227,12 +228,17 @@ def _saves_no_more(run: Path, now: float, began: float = 2 * HOUR) -> GoesOn:
     return trains(session.train(began / 2 - 10))
 
 
-def _nan(run: Path, now: float, **how: Any) -> GoesOn:
-    session = Scripted(run, now - HOUR).train(HOUR - 600)
+def _nan(run: Path, now: float, secs: float = 590, **how: Any) -> GoesOn:
+    session = Scripted(run, now - HOUR - secs).train(HOUR - 10)
     _files(run)
     session.nan_from = session.step + 1
-    session.train(590, **how)
+    session.train(secs, **how)
     return trains(session, **how)
+
+
+def _nan_for_hours(run: Path, now: float) -> GoesOn:
+    """It has made more saves in doubt than a reader of many runs keeps."""
+    return _nan(run, now, (KEPT_SAVES + 10) * 120.0)
 
 
 def _nan_and_no_saves(run: Path, now: float) -> GoesOn:
@@ -613,6 +619,7 @@ STORIES: dict[str, Story] = {
     ),
     "saves no more": Story(_saves_no_more, ("warn checkpoint_overdue",), "older than 3"),
     "has a loss that is NaN": Story(_nan, ("page loss_not_finite",), "since step"),
+    "has had NaN for hours": Story(_nan_for_hours, ("page loss_not_finite",), "since step"),
     "has NaN and a full disk": Story(_nan_and_no_saves, ("page saves_failing", "page loss_not_finite")),
     "completed with NaN": Story(_nan_and_completed, ("info loss_not_finite",)),
     "says something": Story(_says, ("page notice", "info notice"), "accuracy fell"),

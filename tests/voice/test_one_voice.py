@@ -35,6 +35,9 @@ from tb_plugin.run_data import details
 from tests.story.scene import BEGAN, Scene
 from tests.story.stories import STORIES, Scripted
 
+PRESENT: Any = {"kept_ticks": 1, "all_saves": False}
+"""What the readers of many runs keep: the exporter, the tab, who sends messages."""
+
 Told = tuple[Path, float, dict[str, Any]]
 
 
@@ -73,8 +76,9 @@ def test_after_nan_a_restart_is_led_to_the_last_good_checkpoint(said: Mapping[st
     lost, nan = said["was killed with NaN"]
     assert nan.is_command and nan.action is not None and nan.action.startswith("tb-supervisor rewind -- '")
     assert f"({nan.action})" in (lost.action or "")
-    (alive,) = said["has a loss that is NaN"]
-    assert (alive.action or "").startswith("Stop the training, then rewind it (tb-supervisor rewind -- '")
+    for name in ("has a loss that is NaN", "has had NaN for hours"):
+        (alive,) = said[name]
+        assert (alive.action or "").startswith("Stop the training, then rewind it (tb-supervisor rewind -- '")
 
 
 def test_the_exporter_says_it(
@@ -87,7 +91,7 @@ def test_the_exporter_says_it(
     logdir, now, _ = told
     clock = clock_at(now)
     monkeypatch.setattr(held, "HOLDS", {})  # at once
-    exporter = Exporter([LogdirWatch(str(logdir), clock=clock)], clock=clock)
+    exporter = Exporter([LogdirWatch(str(logdir), clock=clock, **PRESENT)], clock=clock)
     exporter.refresh()
     page = exporter.scrape(TEXT).decode()
     for name, found in said.items():
@@ -112,7 +116,7 @@ def test_the_command_says_it(
     """``inspect``: the worst in the run's row, where it is more than an info; all in the head of the run, each with its
     cost and with what to do in one line."""
     logdir, now, _ = told
-    snapshot = LogdirWatch(str(logdir), clock=clock_at(now)).refresh()
+    snapshot = LogdirWatch(str(logdir), clock=clock_at(now), **PRESENT).refresh()
     seen = [SeenRun(watched, said[name]) for name, watched in snapshot.runs.items()]
     lines = [line.plain for line in overview(seen, now)]
     need = [each for each in seen if each.standing == "needs_you"]
@@ -141,7 +145,7 @@ def _meant(found: Finding) -> tuple[Any, ...]:
 def test_json_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]], clock_at: Callable[[float], Any]) -> None:
     """``inspect --json`` has all of each run."""
     logdir, now, _ = told
-    snapshot = LogdirWatch(str(logdir), clock=clock_at(now)).refresh()
+    snapshot = LogdirWatch(str(logdir), clock=clock_at(now), **PRESENT).refresh()
     for name, watched in snapshot.runs.items():
         found = run_object(SeenRun(watched, findings(watched, now)), now)["findings"]
         assert [_spoken(each) for each in found] == [_meant(each) for each in said[name]], name
@@ -150,7 +154,7 @@ def test_json_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]], clock
 def test_the_tab_says_it(told: Told, said: Mapping[str, tuple[Finding, ...]], clock_at: Callable[[float], Any]) -> None:
     """Each line of the list has the worst, each run's page all of them; it needs somebody if an alert says so."""
     logdir, now, _ = told
-    index = Index([Logdir(str(logdir))], 5.0, lambda path: LogdirWatch(path, clock=clock_at(now)))
+    index = Index([Logdir(str(logdir))], 5.0, lambda path: LogdirWatch(path, clock=clock_at(now), **PRESENT))
     index.refresh()
     view = index.view()
     for name, found in said.items():
@@ -167,8 +171,8 @@ def test_all_agree_when_a_run_needs_somebody(tmp_path: Path, clock_at: Callable[
     meanwhile, as nobody looks at it, and counts that as no absence."""
     clock = clock_at(BEGAN)
     go_on = [story.write(tmp_path / name, BEGAN) for name, story in STORIES.items()]
-    exporter = Exporter([LogdirWatch(str(tmp_path), clock=clock)], clock=clock)
-    index = Index([Logdir(str(tmp_path))], 5.0, lambda path: LogdirWatch(path, clock=clock), clock)
+    exporter = Exporter([LogdirWatch(str(tmp_path), clock=clock, **PRESENT)], clock=clock)
+    index = Index([Logdir(str(tmp_path))], 5.0, lambda path: LogdirWatch(path, clock=clock, **PRESENT), clock)
     scene, said, seen = Scene(tmp_path, BEGAN), dict[str, str](), set[int]()
     for minute in range(12):
         clock.now = BEGAN + 60.0 * minute
@@ -197,11 +201,11 @@ def looks(told: Told, clock_at: Callable[[float], Any]) -> tuple[Mapping[str, Wa
     """The runs as a watch, the tab and the exporter see them."""
     logdir, now, _ = told
     clock = clock_at(now)
-    index = Index([Logdir(str(logdir))], 5.0, lambda path: LogdirWatch(path, clock=clock))
+    index = Index([Logdir(str(logdir))], 5.0, lambda path: LogdirWatch(path, clock=clock, **PRESENT))
     index.refresh()
-    exporter = Exporter([LogdirWatch(str(logdir), clock=clock)], clock=clock)
+    exporter = Exporter([LogdirWatch(str(logdir), clock=clock, **PRESENT)], clock=clock)
     exporter.refresh()
-    return LogdirWatch(str(logdir), clock=clock).refresh().runs, index, exporter.scrape(TEXT).decode()
+    return LogdirWatch(str(logdir), clock=clock, **PRESENT).refresh().runs, index, exporter.scrape(TEXT).decode()
 
 
 @pytest.mark.parametrize(
@@ -237,7 +241,7 @@ def test_the_timeline_says_it(told: Told, clock_at: Callable[[float], Any], monk
     """A run that needs somebody has an incident in its lane, and a sentence: its finding's, or of what happened."""
     logdir, now, _ = told
     monkeypatch.setattr(held, "HOLDS", {})  # at once
-    index = Index([Logdir(str(logdir))], 5.0, lambda path: LogdirWatch(path, clock=clock_at(now)))
+    index = Index([Logdir(str(logdir))], 5.0, lambda path: LogdirWatch(path, clock=clock_at(now), **PRESENT))
     index.refresh()
     view = index.view()
     _, header = timeline_columns(view, -math.inf, math.inf)
@@ -265,7 +269,7 @@ def test_the_report_says_it(
     logdir, now, _ = told
     (tmp_path / "index.js").write_text('export { render } from "./tab-ABCD2345.js";')
     (tmp_path / "tab-ABCD2345.js").write_text("")
-    snapshot = LogdirWatch(str(logdir), clock=clock_at(now)).refresh()
+    snapshot = LogdirWatch(str(logdir), clock=clock_at(now), **PRESENT).refresh()
     for name, found in said.items():
         made = report_page(name, snapshot.runs[name], now, str(logdir), tmp_path).page.decode()
         (text,) = re.findall(r'id="supervisor-report">([^<]*)</script>', made)

@@ -30,7 +30,7 @@ MAX_FOLLOWED_TAGS = 50_000
 MAX_HISTORY = 100_000
 """Saves of one run; of one launch of another writer."""
 KEPT_SAVES = 64
-"""Of one session, for who holds thousands of runs, and asks about the present."""
+"""Of one session, of good saves and of others each, for readers that hold thousands of runs."""
 MAX_STALLS = 1_000
 MAX_RECOVERIES = 10_000
 MAX_SILENCES = 10_000
@@ -72,7 +72,7 @@ class Allowance:
     """The bounds that all files of a run share.
 
     Args:
-        kept_saves: how many of a session's newest saves are kept; None: all.
+        kept_saves: how many of a session's newest good saves are kept, and of others; None: all.
     """
 
     __slots__ = ("_pools", "curves", "followed_tags", "kept_saves", "sessions", "tags")

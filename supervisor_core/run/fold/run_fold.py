@@ -77,8 +77,8 @@ class RunFold:
         name: the run's, as TensorBoard names it.
         kept_ticks: the number of newest ticks kept per service thread, and of newest spans per thread and per worker;
             then `Run.rates` is empty. None: all are kept.
-        all_saves: whether all saves are kept; else of each session the newest `KEPT_SAVES`, and of a longer row of
-            failures its first with the save before it.
+        all_saves: whether all saves are kept; else of each session the newest `KEPT_SAVES` good ones, as many others,
+            and of a longer row of failures its first with the save before it.
 
     Example:
         >>> fold = RunFold("digits")

@@ -241,18 +241,16 @@ class SaveFold:
             record: the record.
             session: the session's id: the same object for all.
         """
-        self.checkpoints.add(Checkpoint(**{**values_of(record), "session": session}, at=at))
+        self._keep(Checkpoint(**{**values_of(record), "session": session}, at=at))
         if record.error is not None:
             self.count += 1
             self.failures += 1
             self.failures_in_a_row += 1
-            self._keep_newest()
         elif record.path is not None:
             self.count += 1
             self.failures_in_a_row = 0
             self.secs = self.secs.with_value(record.secs or 0.0)
             self.blocked_secs = self.blocked_secs.with_value(record.blocked_secs or 0.0)
-            self._keep_newest()
             return True
         return False
 
@@ -275,15 +273,19 @@ class SaveFold:
         new = min(new, int(max(0.0, live.written_at - last) // interval_secs))
         for number in range(max(1, new - _MOST_UNRECORDED + 1), new + 1):
             at, error = last + number * interval_secs, live.save_error or UNKNOWN_WHY
-            self.checkpoints.add(Checkpoint(session=live.session, at=at, error=error, inferred=True))
-            self._keep_newest()
+            self._keep(Checkpoint(session=live.session, at=at, error=error, inferred=True))
 
-    def _keep_newest(self) -> None:
-        """Remove the oldest save, but neither the first of the failures since the last good one nor that one: they say
-        since when saves fail."""
-        count = len(self.checkpoints)
-        if self._kept is not None and count > self._kept:
-            self.checkpoints.remove(0 if self.failures_in_a_row < count - 1 else 2)
+    def _keep(self, saved: Checkpoint) -> None:
+        """Add a save. Beyond the bound remove the oldest that is as good: saves in doubt do not displace the last good
+        one. The first of the newest failures and the save before it stay: they say since when saves fail."""
+        self.checkpoints.add(saved)
+        items = self.checkpoints.items
+        if self._kept is None or len(items) <= self._kept:
+            return
+        alike = [index for index, each in enumerate(items) if _is_good(each) is _is_good(saved)]
+        if len(alike) > self._kept:
+            first = next((index + 1 for index in reversed(range(len(items))) if items[index].ok), 0)
+            self.checkpoints.remove(next(index for index in alike if index not in (first - 1, first)))
 
     def absorb(self, later: SaveFold) -> None:
         """Add what a later file holds."""
@@ -293,6 +295,10 @@ class SaveFold:
         self.failures += later.failures
         self.failures_in_a_row = later.failures_in_a_row + (0 if has_succeeded else self.failures_in_a_row)
         self.secs, self.blocked_secs = self.secs.merged(later.secs), self.blocked_secs.merged(later.blocked_secs)
+
+
+def _is_good(saved: Checkpoint) -> bool:
+    return saved.ok and saved.doubt is None
 
 
 def _chars_of_save(item: Checkpoint) -> int:

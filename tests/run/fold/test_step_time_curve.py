@@ -24,7 +24,7 @@ def test_two_days_of_steps_take_no_more_than_the_bound() -> None:
 
 
 def test_who_asks_about_the_present_keeps_the_newest_saves() -> None:
-    """Of a long row of failures the first, too, and the good save before it: they say since when saves fail."""
+    """Failures displace no good one, and of a long row of them the first is kept: it says since when saves fail."""
 
     def kept(count: int, failing_from: int) -> list[int | None]:
         records = [
@@ -45,5 +45,5 @@ def test_who_asks_about_the_present_keeps_the_newest_saves() -> None:
         return [saved.step for saved in run.checkpoints]
 
     assert kept(300, 300) == [*range(300 - KEPT_SAVES, 300)]
-    assert kept(300, 290) == [*range(300 - KEPT_SAVES, 300)]
-    assert kept(300, 100) == [99, 100, *range(300 - KEPT_SAVES + 2, 300)]
+    assert kept(300, 290) == [*range(290 - KEPT_SAVES, 300)]
+    assert kept(300, 100) == [*range(100 - KEPT_SAVES, 101), *range(300 - KEPT_SAVES + 1, 300)]
