@@ -81,8 +81,12 @@ _FIRST_DEATH = "min(supervisor_finding_since_timestamp_secondsDEAD > time() - ${
 _SERIES = 'supervisor_finding_${part}{run=%[1]q,kind="${kind}"${urgent}}'
 _SAID = "{{ with printf `" + _SERIES + " or on (run) ${kept}` $labels.run | query }}"
 _TEXT = _SAID.replace("${kept}", f"topk(1, max_over_time(timestamp({_SERIES})[1h:1m]))").replace("${part}", "text_info")
-_BEGIN_OF = _SAID.replace("${kept}", f"last_over_time({_SERIES}[1h])").replace("${part}", "since_timestamp_seconds")
+_BEGIN_OF = _SAID.replace("${kept}", f"last_over_time({_SERIES}[1h])${{answered}}").replace(
+    "${part}", "since_timestamp_seconds"
+)
 """As it is served, or was within the hour: an exporter that does not answer serves no text, and its alerts go on."""
+_ANSWERED = " or on (run) run:supervisor_answered:timestamp_seconds{run=%[1]q}"
+"""Since when a training process without an exporter is lost: nothing serves a finding of it."""
 _OF_FINDING = {
     "text": f'{_TEXT}{{{{ . | first | label "text" }}}}{{{{ else }}}}${{when}}{{{{ end }}}}',
     "first": f'{_TEXT}{{{{ template "action" . | first | label "action" }}}}{{{{ else }}}}see the runbook.'
@@ -213,6 +217,7 @@ def _of_kind(name: str) -> dict[str, str]:
     kind = KINDS[name]
     when = f"{kind.when[0].upper()}{kind.when[1:]}."
     found = {"kind": name, "when": when, "urgent": "" if kind.severity == "info" else ',severity!="info"'}
+    found["answered"] = _ANSWERED if name == "lost" else ""
     found |= {part: _filled(text, found) for part, text in _OF_FINDING.items()}
     unless = (_NOT_ALIVE if name in _DEATHS else "") + (_UNANSWERED if name == "lost" else "")
     return {**found, "unless": unless, "anchor": (kind.alert or "").lower()}
