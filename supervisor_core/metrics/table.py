@@ -290,6 +290,11 @@ RUN_METRICS: tuple[RunMetric, ...] = (
         "checkpoint.last_success.bytes",
     ),
     single(
+        "checkpoint_last_duration_seconds",
+        "How long the save of the newest good checkpoint took.",
+        "checkpoint.last_success.secs",
+    ),
+    single(
         "checkpoint_interval_seconds", "Configured seconds between checkpoints.", "session.checkpoint_interval_secs"
     ),
     single(

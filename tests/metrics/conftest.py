@@ -96,7 +96,7 @@ def running() -> RunStatus:
         checkpoint=CheckpointStatus(
             recommended_interval_secs=420.0,
             present_interval_secs=600.0,
-            last_success=Checkpoint(session="", at=NOW - 90, step=11_600, bytes=104_857_600),
+            last_success=Checkpoint(session="", at=NOW - 90, step=11_600, bytes=104_857_600, secs=2.0),
         ),
         threads=(
             ThreadStatus(name="checkpoint", state="idle", ticks=7, failures=1, last_tick_at=NOW - 90),

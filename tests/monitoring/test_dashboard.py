@@ -70,8 +70,8 @@ def test_only_what_is_served_is_asked_for(expression: str) -> None:
 
 
 def test_an_exporter_alone_fills_the_panels(tmp_path: Path, clock_at: Callable[[float], Any]) -> None:
-    """Of a live run in one process: but for durations of each step and save, which only its trainer has, for failed
-    ticks, of which there are none, and for the panels of other processes. It has at most 60 series."""
+    """Of a live run in one process: but for failed ticks, of which there are none, and for the panels of other
+    processes. It has at most 60 series."""
     STORIES["was restarted once"].write(tmp_path / "run", BEGAN)
     clock = clock_at(BEGAN)
     exporter = Exporter([LogdirWatch(str(tmp_path), clock=clock)], clock=clock)
@@ -84,8 +84,6 @@ def test_an_exporter_alone_fills_the_panels(tmp_path: Path, clock_at: Callable[[
         return any(set(re.findall(r"\bsupervisor_\w+", target["expr"])) <= served for target in panel["targets"])
 
     assert {panel["title"] for panel in PANELS if panel.get("targets") and not is_filled(panel)} == {
-        "Duration of steps",
-        "Duration of saves",
         "Failed ticks",
         "Other processes",
         "Processes",
