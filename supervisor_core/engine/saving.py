@@ -83,7 +83,8 @@ class Checkpoints:
 
     def _session_log(self, path: str) -> Any:
         """Return TensorBoard's own record of a checkpoint, as the session's writer takes it."""
-        return b"\x08\x03" + delimited(2, path.encode())  # SessionLog(status=CHECKPOINT, checkpoint_path=path)
+        text = path.encode("utf-8", "replace")  # a string with other bytes makes the event unreadable for TensorBoard
+        return b"\x08\x03" + delimited(2, text)  # SessionLog(status=CHECKPOINT, checkpoint_path=path)
 
     # What they have in common.
 

@@ -709,7 +709,8 @@ def from_json(kind: str, text: str) -> Record:
 
 def summary_bytes(record: Record) -> bytes:
     """Return a record as the bytes of a ``Summary`` message, as the module's docstring draws it."""
-    tensor = b"\x08\x07" + delimited(2, b"") + delimited(8, to_json(record).encode())
+    text = to_json(record).encode("utf-8", "backslashreplace")  # a byte of a name that is not UTF-8 becomes \udcXX
+    tensor = b"\x08\x07" + delimited(2, b"") + delimited(8, text)
     metadata = delimited(1, delimited(1, PLUGIN_NAME.encode())) + b"\x20\x02"
     tag = (TAG_PREFIX + record.kind).encode()
     return delimited(1, delimited(1, tag) + delimited(8, tensor) + delimited(9, metadata))

@@ -398,6 +398,9 @@ class Saver(Checkpoints):
                 job.blocked_secs = secs
             try:
                 self._finished(job, sealed, secs)
+            except Exception as error:  # this thread goes on: later saves, and the end, wait for it
+                _LOG.exception("The save of step %d cannot be recorded.", job.step)
+                job.error = job.error or error
             finally:
                 self._current = None
                 job.done.set()

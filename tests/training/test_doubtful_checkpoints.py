@@ -1,4 +1,5 @@
-"""`supervise`: which checkpoints are in doubt, and that a directory which cannot be listed ends nothing."""
+"""`supervise`: which checkpoints are in doubt, and that a directory which cannot be listed, or whose name is not text,
+ends nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ import pytest
 
 from supervisor_core import Options, UnlistedCheckpointsError, supervise
 from supervisor_core.checkpoint.sealed_store import SealedStore
+from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.file_writer import FileWriter
+from supervisor_core.events.telemetry import CheckpointRecord
 from tests.training.parts import Part, run_of
 
 
@@ -89,3 +92,31 @@ def test_a_fault_while_the_directory_is_listed(tmp_path: Path, monkeypatch: pyte
     fails[0] = True
     with pytest.raises(UnlistedCheckpointsError, match=os.strerror(number)), supervise(tmp_path):
         pass
+
+
+def test_a_logdir_whose_name_is_not_text(tmp_path: Path) -> None:
+    """Training saves there as elsewhere, ends, and resumes."""
+    logdir = Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff"))
+    for steps in (4, 6):
+        with supervise(logdir, save_secs=None, save_steps=2) as run:
+            for _ in run.steps(steps):
+                run.wait_until_saved()
+    assert [item.step for item in run_of(logdir).checkpoints] == [2, 4, 6]
+
+
+def test_a_save_that_cannot_be_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its waiter gets the error at once; the saves after it are made."""
+    real = SessionRecorder.saved
+
+    def saved(recorder: SessionRecorder, record: CheckpointRecord, *arguments: Any) -> None:
+        if record.step == 2:
+            raise UnicodeEncodeError("utf-8", "a", 0, 1, "surrogates not allowed")
+        real(recorder, record, *arguments)
+
+    monkeypatch.setattr(SessionRecorder, "saved", saved)
+    with supervise(tmp_path, save_secs=None) as run:
+        list(run.steps(2))
+        with pytest.raises(UnicodeEncodeError):
+            run.save()
+        list(run.steps(4))
+    assert [item.step for item in run_of(tmp_path).checkpoints] == [4]
