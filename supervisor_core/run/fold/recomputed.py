@@ -8,6 +8,7 @@ the resume was exact. A pure fold over points.
 * Tags that measure time, speed, memory or load are left out by their names (`is_measured`).
 * A tag that is logged every few steps may be a mean over these. Where some of them came before the restart, a first
   value that differs is left out; one that is equal counts.
+* A value that was not finite before counts only if it is equal.
 * Losses are counted where there are some, else all scalars, else the states.
 """
 
@@ -166,7 +167,7 @@ class Recomputed:
             return
         if before == value or (math.isnan(before) and math.isnan(value)):
             known.equal += 1
-        elif is_first and not known.is_state and self._spans_restart(known, step):
+        elif not math.isfinite(before) or (is_first and not known.is_state and self._spans_restart(known, step)):
             return
         elif known.differs is None:
             known.differs = step, before, value

@@ -83,8 +83,14 @@ def test_nan_equals_nan() -> None:
     """So does an infinite value."""
     found, _ = check(10, [{"loss": [(10, math.nan), (11, math.inf)]}], {"loss": [(10, math.nan), (11, math.inf)]})
     assert found is not None and found.equal == 2
-    found, _ = check(10, [{"loss": [(10, math.nan)]}], {"loss": [(10, 0.5)]})
-    assert found is not None and found.text == "loss at step 10 differs (nan before, 0.5 now)"
+    found, _ = check(10, [{"loss": [(10, 0.5)]}], {"loss": [(10, math.nan)]})
+    assert found is not None and found.text == "loss at step 10 differs (0.5 before, nan now)"
+
+
+def test_what_was_not_finite_before_proves_nothing() -> None:
+    """A run is rewound after NaN, and changed: finite values then are what is wanted."""
+    found, is_over = check(10, [{"loss": [(10, math.nan), (11, math.inf)]}], {"loss": [(10, 0.5), (11, 0.5)]})
+    assert found is None and is_over
 
 
 def test_losses_count_and_any_other_value_that_differs_is_named() -> None:
