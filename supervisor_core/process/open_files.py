@@ -1,16 +1,22 @@
-"""Which processes of this machine have a file open, as far as this user may know it. Linux only: elsewhere nothing."""
+"""Which processes of this machine write a file, as far as this user may know it. Linux only: elsewhere nothing.
+
+A process writes a file that it has open for writing: what only reads it (TensorBoard, ``tail -f``) may outlive its
+writer by days.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 
 from supervisor_core.base.systems import user_id
+from supervisor_core.process.identity import read_kernel
 
 
 class OpenFiles:
-    """The open files of all processes at one moment, by a part of their names.
+    """The files that processes have open for writing at one moment, by a part of their names.
 
     Args:
         part: what the names of the files have in them.
@@ -23,14 +29,14 @@ class OpenFiles:
         for pid in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self/fd") else ()):
             try:
                 for name, link in _open_in(int(pid)):
-                    if part in name:
+                    if part in name and _is_written(link):
                         self._links.setdefault(name, []).append(link)
             except OSError:
                 with suppress(OSError):  # it has ended
                     self._hidden.add(os.stat(f"/proc/{pid}").st_uid)
 
     def holder(self, path: str) -> int | None:
-        """Return a process that has the file open; None if none is known to."""
+        """Return a process that has the file open for writing; None if none is known to."""
         found = (link for link in self._links.get(os.path.basename(path), ()) if _is_same(link, path))
         return next((int(link.split("/")[2]) for link in found), None)
 
@@ -51,6 +57,12 @@ def _open_in(pid: int) -> Iterator[tuple[str, str]]:
         with suppress(OSError):  # closed in between
             link = f"{directory}/{number}"
             yield os.path.basename(os.readlink(link)), link
+
+
+def _is_written(link: str) -> bool:
+    """Return whether a link of ``/proc/PID/fd`` is of a file that is open for writing."""
+    flags = re.search(rb"^flags:\s*([0-7]+)$", read_kernel(link.replace("/fd/", "/fdinfo/")), re.MULTILINE)
+    return flags is not None and int(flags.group(1), 8) & os.O_ACCMODE != os.O_RDONLY
 
 
 def _is_same(link: str, path: str) -> bool:

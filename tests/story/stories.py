@@ -493,6 +493,14 @@ def _other_writer_here(run: Path, now: float, ago: float = 30.0, pid: int = NO_P
     return _other_writer(run, now, ago, f"events.out.tfevents.{int(now) - 3000}.{socket.gethostname()}.{pid}.0", last)
 
 
+def _other_writer_gone_and_read(run: Path, now: float) -> GoesOn:
+    """A process, this one, reads its file, as TensorBoard does."""
+    _other_writer_here(run, now, pid=NO_PID + 2)
+    (path,) = run.iterdir()
+    os.open(path, os.O_RDONLY)
+    return nothing
+
+
 def _other_writer_gone_with_nan(run: Path, now: float) -> GoesOn:
     return _other_writer_here(run, now, pid=NO_PID + 1, last=NAN)
 
@@ -507,6 +515,12 @@ def _other_writer_hangs(run: Path, now: float) -> GoesOn:
     (path,) = run.iterdir()
     os.open(path, os.O_WRONLY)
     return nothing
+
+
+def _other_writer_closed(run: Path, now: float) -> GoesOn:
+    """A notebook has closed its writer, and its process, this one, runs; the original of a copy looks the same."""
+    name = f"events.out.tfevents.{int(now)}.{socket.gethostname()}.{os.getpid()}.0"
+    return _other_writer(run, now, 2 * HOUR, name)
 
 
 def _other_writer_of_a_moment(run: Path, now: float) -> GoesOn:
@@ -645,10 +659,12 @@ STORIES: dict[str, Story] = {
     "is another writer's, and its process is gone": Story(
         _other_writer_here, ("info over",), "Over; how it ended is not"
     ),
+    "is another writer's, gone, and read by TensorBoard": Story(_other_writer_gone_and_read, ("info over",), "is gone"),
     "is another writer's, gone with NaN": Story(_other_writer_gone_with_nan, ("info loss_not_finite", "info over")),
     "is another writer's, alive and silent": Story(
         _other_writer_hangs, ("warn silent",), "usually writes every 10 s. Pr"
     ),
+    "is another writer's, closed in a process that runs": Story(_other_writer_closed, ("info over",), "It is probably"),
     "is another writer's, silent elsewhere": Story(
         _other_writer_silent, ("info over",), "usually writes every 10 s. It"
     ),

@@ -93,8 +93,8 @@ KINDS: Mapping[str, Kind] = {
     ),
     "silent": Kind(
         "warn",
-        "another writer's process runs here, and wrote nothing for ten times its longest gap, and for less than "
-        f"{duration(_LIMITS.silent_secs)}",
+        "another writer's process here has its file open, and wrote nothing for ten times its longest gap, and for "
+        f"less than {duration(_LIMITS.silent_secs)}",
         "SupervisorRunSilent",
     ),
     "notice": Kind(
@@ -116,7 +116,7 @@ KINDS: Mapping[str, Kind] = {
     "stopped": Kind("info", "it was stopped: the text says by what"),
     "over": Kind(
         "info",
-        "another writer's process is gone from this machine; or it wrote nothing for longer than usual, elsewhere",
+        "another writer's process is gone; or it wrote nothing for longer than usual, and none has its file open",
     ),
 }
 """Every kind, the worst first: of two findings of one severity the kind that stands here first is said first."""

@@ -50,7 +50,8 @@ class WatchedRun:
     """What is free on the disk of its directory, while a session is open; None where that is not known."""
 
     writer_pid: int | None = None
-    """A process of this machine that runs, and writes a run without telemetry; None where none is known."""
+    """A process of this machine that runs, and writes a run without telemetry; of a silent one, that has its file open
+    for writing. None where none is known."""
 
     identity: tuple[int, int] | None = None
     """Inode and device of its directory; None where that is not known."""

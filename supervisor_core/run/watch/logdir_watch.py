@@ -106,6 +106,7 @@ class LogdirWatch:
         problems: list[str] = []
         unread: str | None = None
         self._done = 0
+        self._writers.clear()
         is_first = not self._runs
 
         def progressed(done: int, total: int) -> None:
@@ -131,7 +132,6 @@ class LogdirWatch:
         if not self._index.runs and not problems:
             problems += self._why_nothing()
         self._presence.clear()
-        self._writers.clear()
         now, boot_now = self._clock.wall(), boot_secs(self._clock)
         self._runs = {name: self._run(name) for name in self._index.runs}
         done = self._index.order if unread is None else self._index.order[: self._done]

@@ -2,9 +2,10 @@
 
 The name of an events file has host and, of most writers, process. A process of that id that began after the file is
 another one: ids are used again. Where the name has none (TensorFlow 1, tensorboardX), or that process is gone (it may
-be of a container, which has ids of its own), the writer is the process that has the file open. No writer is seen that
-opens the file for each flush (PyTorch without TensorFlow) in a container of this host's name: the caller believes a
-file that grows, and not this.
+be of a container, which has ids of its own), the writer is the process that has the file open for writing. No writer is
+seen that opens the file for each flush (PyTorch without TensorFlow) in a container of this host's name: the caller
+believes a file that grows, and not this. Nor does a process that runs, and has not the file open, prove that the run
+goes on: a notebook may have closed it, a container may have used that id, and a copy has its original's.
 """
 
 from __future__ import annotations
@@ -52,6 +53,14 @@ class PlainWriters:
         alive = next((writer for writer in found if writer.pid is not None), Writer())
         return alive if alive.pid else Writer(is_over=bool(found) and all(writer.is_over for writer in found))
 
+    def holder(self, path: str) -> int | None:
+        """Return a process that has a file open for writing; None if none is known to."""
+        local = local_path(path)
+        if local is None:
+            return None
+        self._open = self._open or OpenFiles("tfevents")
+        return self._open.holder(local)
+
     def _of_file(self, path: str) -> Writer:
         named, local, host = writer_of(path), local_path(path), socket.gethostname()
         if not (named[0] == host if named else re.search(rf"tfevents\.\d+\.{re.escape(host)}(\.|$)", path)):
@@ -63,11 +72,9 @@ class PlainWriters:
             runs = False  # another process, of the same id
         if runs and began is not None:
             return Writer(pid)
-        if local is not None:
-            self._open = self._open or OpenFiles("tfevents")
-            holder = self._open.holder(local)
-            if holder is not None:
-                return Writer(holder)
+        holder = self.holder(path)
+        if holder is not None:
+            return Writer(holder)
         if named is not None:
             return Writer(is_over=not runs)
         return Writer(is_over=local is not None and self._open is not None and self._open.is_complete_for(local))

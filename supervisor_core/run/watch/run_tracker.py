@@ -175,7 +175,7 @@ class RunTracker:
     def look_around(self, now: float, boot_now: float) -> bool:
         """Learn what is known now of the newest session, if it is open. Return whether its process was found to be
         over: there may be new records of how it ended."""
-        if not self._fresh and self._last is not None and not _moves(self._last):
+        if not self._fresh and self._last is not None and not self._moves(self._last):
             return False
         try:
             self._has_looked = True
@@ -278,7 +278,7 @@ class RunTracker:
             directory=index.directory,
             files=files,
             unreachable=unreachable,
-            writer_pid=self._writer.pid,
+            writer_pid=self._pid_of_writer(run),
             left_out_files=left_out,
             free_bytes=_free_bytes(index.directory) if run.state in _MOVING and not unreachable else None,
             identity=identity,
@@ -299,12 +299,23 @@ class RunTracker:
         """Keep a result as the last, and return it as it is kept."""
         run = found.run
         self._is_at_rest = (
-            not _moves(found)
+            not self._moves(found)
             and not _is_down(run, self._looked_at)
             and not (run.state == "unknown" and run.launches)  # its restarter may have gone
         )
         self._last = found
         return found
+
+    def _moves(self, watched: WatchedRun) -> bool:
+        """Return whether time alone, or the end of a process, changes a run."""
+        return watched.run.state in _MOVING or self._writer.pid is not None
+
+    def _pid_of_writer(self, run: Run) -> int | None:
+        """Return the process that writes a run without telemetry. Once the run is silent, that is one that has a file
+        open for writing: nobody is called to a process that has closed it."""
+        if self._writer.pid is None or run.state in _MOVING:
+            return self._writer.pid
+        return next((pid for path in run.sessions[-1].files if (pid := self._writers.holder(path)) is not None), None)
 
     def _let_go(self) -> None:
         """Hold no fold until one is needed."""
@@ -325,11 +336,6 @@ class RunTracker:
 
 
 _LEAST_SECS = 1e-3
-
-
-def _moves(watched: WatchedRun) -> bool:
-    """Return whether time alone, or the end of a process, changes a run."""
-    return watched.run.state in _MOVING or watched.writer_pid is not None
 
 
 def _skew(run: Run, secs: float | None) -> float | None:

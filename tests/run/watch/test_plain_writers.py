@@ -122,6 +122,15 @@ def test_a_process_in_another_container_holds_its_file_here(tmp_path: Path, star
 
 
 @pytest.mark.real
+def test_what_reads_a_file_does_not_write_it(tmp_path: Path, start: Start) -> None:
+    """TensorBoard and ``tail -f`` keep the file of a run that is over open for days."""
+    path = RunFile(tmp_path).scalar("loss", 1, time.time() - 60).path
+    named = path.rename(tmp_path / f"events.out.tfevents.{int(time.time())}.{HOST}.{NO_PID}.0")
+    start(named, program="import sys\nfile = open(sys.argv[1], 'rb')\nprint('written', flush=True)\ninput()")
+    assert PlainWriters().of([str(named)]) == Writer(is_over=True)
+
+
+@pytest.mark.real
 def test_what_a_process_says_of_a_file(tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never the process id alone: it must be as old as the file."""
     process = start(tmp_path / "run")
@@ -171,14 +180,16 @@ def test_what_grows_runs_whatever_the_process_table_says(tmp_path: Path, clock: 
 
 def test_alive_and_silent(tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is seen to run may be silent for ten times its longest gap: its evaluations are as long as they
-    like. When it ends, that is seen, however long it was silent."""
+    like. After that somebody is called if it has the file open. When it ends, that is seen, however long it was silent.
+    """
     file = RunFile(tmp_path, clock.now)
     file.path = file.path.rename(tmp_path / f"events.out.tfevents.{int(clock.now)}.{HOST}.7.0")
     for secs in (0, 10, 20, 30, 330):
         file.scalar("loss", secs, clock.now + secs)
     clock.now += 331
-    writer = Writer(7)
+    writer, holder = Writer(7), None
     monkeypatch.setattr(PlainWriters, "of", lambda self, paths: writer)
+    monkeypatch.setattr(PlainWriters, "holder", lambda self, path: holder)
     watch = LogdirWatch(str(tmp_path), clock=clock)
 
     def said() -> str:
@@ -189,6 +200,8 @@ def test_alive_and_silent(tmp_path: Path, clock: Any, monkeypatch: pytest.Monkey
     clock.now += 2990
     assert said() == "running"
     clock.now += 10
+    assert said() == "unknown over", "a notebook that has closed it, or another process of that id"
+    holder = 7
     assert said() == "unknown silent"
     clock.now += 86400
     assert said() == "unknown"
