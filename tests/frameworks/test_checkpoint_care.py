@@ -130,7 +130,7 @@ def test_after_the_command_of_its_finding_it_goes_on_from_there(tmp_path: Path, 
     before = run_of(tmp_path)
     subject = Subject(LogdirWatch(str(tmp_path)).refresh().runs["."], time.time(), Thresholds())
     assert before.last_good is not None
-    words = shlex.split(subject.rewind(before.last_good))
+    words = shlex.split(subject.rewind(before.last_good) or "")
     done = CliRunner().invoke(main, words[1:])
     assert done.exit_code == 0 and done.output.count("Moved ") == 2, done.output
     said = train(facade, tmp_path, 22)

@@ -403,6 +403,15 @@ def _killed_with_nan(run: Path, now: float) -> GoesOn:
     return nothing
 
 
+def _nan_and_a_forged_save(run: Path, now: float) -> GoesOn:
+    """Its newest good checkpoint is in another run's directory."""
+    session = Scripted(run, now - HOUR - 300).train(HOUR - 900).save(directory=run.parent / "trains")
+    session.nan_from = session.step + 1
+    session.train(890)
+    _files(run)
+    return nothing
+
+
 def _restarter_waits(run: Path, now: float) -> GoesOn:
     """It was killed, and its restarter waits before it starts it again."""
     session = Scripted(run, now - HOUR).train(HOUR - 30)
@@ -602,6 +611,9 @@ STORIES: dict[str, Story] = {
     "failed with a full disk": Story(_failed_with_a_full_disk, ("page failed",), "Until then checkpoints could not be"),
     "was killed with NaN": Story(
         _killed_with_nan, ("page lost", "info loss_not_finite"), "The loss was NaN or infinite since step"
+    ),
+    "was killed with NaN, its checkpoint elsewhere": Story(
+        _nan_and_a_forged_save, ("page lost", "info loss_not_finite"), "The loss was NaN or infinite since step"
     ),
     "was killed, and its restarter waits": Story(_restarter_waits, ("info restarted",), "killed by SIGKILL"),
     "failed": Story(_failed, ("page failed",), "ValueError: no such class"),

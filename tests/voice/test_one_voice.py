@@ -79,6 +79,9 @@ def test_after_nan_a_restart_is_led_to_the_last_good_checkpoint(said: Mapping[st
     for name in ("has a loss that is NaN", "has had NaN for hours"):
         (alive,) = said[name]
         assert (alive.action or "").startswith("Stop the training, then rewind it (tb-supervisor rewind -- '")
+    for found in said["was killed with NaN, its checkpoint elsewhere"]:
+        assert "ewind it to a checkpoint outside of the run's directory" in (found.action or "")
+        assert "tb-supervisor" not in (found.action or "") and found.evidence.get("path") != nan.evidence["path"]
 
 
 def test_the_exporter_says_it(

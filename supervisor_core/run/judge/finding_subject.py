@@ -92,18 +92,26 @@ class Subject:
         )
         return f"{_are(run.step - saved.step)} in no checkpoint since step {saved.step:,}{long}."
 
-    def rewind(self, good: Checkpoint) -> str:
-        """Return the command that lets the next start resume from an earlier checkpoint.
+    def rewind(self, good: Checkpoint) -> str | None:
+        """Return the command that lets the next start resume from an earlier checkpoint; None if that is outside of the
+        run's directory: a record names whatever its writer wrote, as another run's checkpoint.
 
         Its path is as its session named it; below the run's directory where it was below the session's.
         """
-        path = good.moved_to or good.path or ""
+        path, directory = good.moved_to or good.path or "", self.watched.directory
         logdir = next((each.logdir for each in self.run.sessions if each.id == good.session), None)
         if logdir and path.startswith(f"{logdir}/"):
-            path = f"{self.watched.directory}{path.removeprefix(logdir)}"
+            path = f"{directory}{path.removeprefix(logdir)}"
         elif not (path.startswith("/") or "://" in path):
-            path = f"{self.watched.directory}/{last_part(path)}"
-        return command_line("tb-supervisor", "rewind", "--", absolute(path))
+            path = f"{directory}/{last_part(path)}"
+        path, directory = absolute(path), absolute(directory).rstrip("/")
+        is_inside = path.startswith(f"{directory}/") and ".." not in path.removeprefix(directory).split("/")
+        return command_line("tb-supervisor", "rewind", "--", path) if is_inside else None
+
+    def rewinding(self, good: Checkpoint) -> str:
+        """Return what lets the next start resume from an earlier checkpoint, as a clause."""
+        command = self.rewind(good)
+        return f"rewind it ({command})" if command else "rewind it to a checkpoint outside of the run's directory"
 
     def has_later(self, good: Checkpoint) -> bool:
         """Return whether a start would resume from a checkpoint that was saved after this one."""

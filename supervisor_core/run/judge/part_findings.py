@@ -153,9 +153,10 @@ def loss(about: Subject) -> Iterator[Finding]:
         action = f"Stop the training. {action}" if may_go_on else action
     elif may_go_on:
         then = f"the next start resumes from the last good checkpoint, of step {good.step or 0:,}"
-        action = f"Stop the training, then rewind it ({about.rewind(good)}): {then}."
+        action = f"Stop the training, then {about.rewinding(good)}: {then}."
     elif about.has_later(good):
-        action = command = about.rewind(good)
+        command = about.rewind(good)
+        action = command or next_sentence(about.rewinding(good)).strip()
     else:
         action = f"To train on, {about.resume(good)}."
     yield found(

@@ -84,6 +84,6 @@ def at_death(about: Subject, last: Session) -> AtDeath:
         since_step, good = about.run.loss_nonfinite_since, about.run.last_good
         texts.append(say("lost/nan", since="" if since_step is None else f" since step {since_step:,}"))
         if good is not None and about.has_later(good):
-            rewound, command = good, f"rewind it ({about.rewind(good)})"
+            rewound, command = good, about.rewinding(good)
             first = f"{first}, {command}" if first else command
     return AtDeath("".join(f" {text}" for text in texts), first, about.resume(rewound), error)
