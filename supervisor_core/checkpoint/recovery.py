@@ -6,7 +6,6 @@ Both are the same for each `CheckpointKind`, which lists, verifies and moves the
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import re
@@ -136,6 +135,14 @@ class CheckpointKind(ABC):
             path: the checkpoint's.
             verified: what `verify` returned.
         """
+
+    def finish_asides(self) -> list[SetAside]:
+        """Finish interrupted moves of `set_aside`; return those.
+
+        Raises:
+            OSError: if a file cannot be moved.
+        """
+        return []
 
     def sessions(self) -> set[str]:
         """Return the sessions that the checkpoints name as their own."""
@@ -268,7 +275,8 @@ def set_damaged_aside(kind: CheckpointKind, damaged: Iterable[Skipped], clock: C
 
 
 def rewind(kind: CheckpointKind, path: str, *, clock: Clock = SYSTEM_CLOCK) -> tuple[SetAside, ...]:
-    """Move those checkpoints out of the way that a restart would try before another one; return where they are.
+    """Move those checkpoints out of the way that a restart would try before another one; return where they are. What
+    an interrupted call has left is moved, too.
 
     Only while no session has the logdir.
 
@@ -281,16 +289,21 @@ def rewind(kind: CheckpointKind, path: str, *, clock: Clock = SYSTEM_CLOCK) -> t
     """
     path = kind.found_as(path)
     step = kind.verify(path).step or -1
+    finished = kind.finish_asides()
     candidates, remains, _ = kind.listed()
-    if path not in (item.path for item in candidates):
+    places = [item.path for item in candidates]
+    if path not in places:
         raise DamagedCheckpointError(f"{path} is not among the checkpoints of {kind.run}")
-    before = list(itertools.takewhile(lambda item: item.path != path, candidates))
-    later = [item.path for item in before if item.found and item.deletable]
+    place = places.index(path)
+    # Once the state file names this one, those that it no longer names come after it.
+    dropped = [item for item in candidates[place + 1 :] if item.source != candidates[place].source == "state"]
+    later = [item.path for item in candidates[:place] if item.found and item.deletable]
+    later += [item.path for item in dropped if (item.step or -1) > step]
     later += [item.path for item in remains if (step_in_name(item.path) or -1) > step]
     kind.choose(path, later)
     reason = f"tb-supervisor rewind: {last_part(path)} is to be resumed from."
     moved = [kind.set_aside(item, reason, clock=clock, names=names_rewound) for item in later]
-    return tuple(item for item in moved if item is not None)
+    return (*finished, *(item for item in moved if item is not None))
 
 
 def log_skipped(skipped: Sequence[Skipped], chosen: str | None) -> None:

@@ -389,7 +389,8 @@ class SealedStore(CheckpointKind):
                     newest = path, replace(manifest, preserved=read.preserved)
             saved_at = None if manifest is None else manifest.saved_at
             whole = manifest is not None
-            found.append((Candidate(path, step, "disk", saved_at, deletable=True, has_index=whole), manifest))
+            is_own = not os.path.islink(path)
+            found.append((Candidate(path, step, "disk", saved_at, deletable=is_own, has_index=whole), manifest))
         if newest is not None:
             found = [(item, newest[1] if item.path == newest[0] else manifest) for item, manifest in found]
 

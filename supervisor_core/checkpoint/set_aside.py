@@ -123,8 +123,10 @@ def move_aside(
     return SetAside(path=path, name=name, step=step_in_name(name), at=at, reason=reason)
 
 
-def finish_asides(filesystem: Filesystem, directory: str, entries: Iterable[str], names: CheckpointNames) -> None:
-    """Finish interrupted moves of this run's own checkpoints.
+def finish_asides(
+    filesystem: Filesystem, directory: str, entries: Iterable[str], names: CheckpointNames
+) -> list[SetAside]:
+    """Finish interrupted moves of this run's own checkpoints; return those.
 
     Args:
         entries: the names in it.
@@ -133,14 +135,16 @@ def finish_asides(filesystem: Filesystem, directory: str, entries: Iterable[str]
     Raises:
         OSError: if a file cannot be moved.
     """
-    entries = list(entries)
-    for item in find_set_aside(filesystem, directory, entries, names.own):
+    entries, finished = list(entries), []
+    for item in find_set_aside(filesystem, directory, entries):
         left = deletable_files(filesystem, directory, item.name, entries, names)
         there = filesystem.list_names(item.path)
-        was_moved = f"{item.name}.index" in there and f"{item.name}.index" not in left
-        for file in left if was_moved else ():
-            if file not in there:
-                filesystem.move(os.path.join(directory, file), os.path.join(item.path, file))
+        was_moved = item.at and f"{item.name}.index" in there and f"{item.name}.index" not in left
+        missing = [file for file in left if was_moved and file not in there]
+        for file in missing:
+            filesystem.move(os.path.join(directory, file), os.path.join(item.path, file))
+        finished += [item] if missing else []
+    return finished
 
 
 def names_aside(path: str) -> Iterator[str]:
@@ -166,7 +170,15 @@ def _free_directory(filesystem: Filesystem, directory: str, name: str, names: Na
     """Return the path of a directory that does not exist yet, or holds only the note of a move that did not begin."""
     taken = set(filesystem.list_names(directory))
     paths = ((target, os.path.join(directory, target)) for target in names(name))
-    return next(path for target, path in paths if target not in taken or set(filesystem.list_names(path)) <= {NOTE})
+    return next(path for target, path in paths if target not in taken or _is_unused(filesystem, path))
+
+
+def _is_unused(filesystem: Filesystem, path: str) -> bool:
+    try:
+        refuse_link(path)
+        return set(filesystem.list_names(path)) <= {NOTE}
+    except OSError:  # a link, a file, another user's
+        return False
 
 
 def _read_note(filesystem: Filesystem, path: str) -> bytes:

@@ -316,6 +316,10 @@ class CheckpointStore(CheckpointKind):
             return None
         return move_aside(self.filesystem, directory, name, files, reason=reason, at=clock.wall(), names=names)
 
+    def finish_asides(self) -> list[SetAside]:
+        """See `CheckpointKind.finish_asides`."""
+        return finish_asides(self.filesystem, self.directory, self.names(), self._names)
+
     def doubt_about(self, path: str, verified: bundle.VerifiedCheckpoint) -> str | None:
         """See `CheckpointKind.doubt_about`."""
         doubt = self.ledger.doubt(path)
@@ -361,7 +365,7 @@ class CheckpointStore(CheckpointKind):
         entries = self.names()
         moment = clock.wall() - min_age_secs
         try:
-            finish_asides(self.filesystem, self.directory, entries, self._names)
+            self.finish_asides()
         except OSError as error:
             _LOG.warning("A damaged checkpoint cannot be moved out of the way in %s: %s", self.directory, error)
         swept, young = [], []

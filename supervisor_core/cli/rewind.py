@@ -22,7 +22,7 @@ from supervisor_core.engine.logdir_hold import LogdirHold
 from supervisor_core.process.progress_page import pages_in
 from supervisor_core.process.runtime_directory import private_directories
 from supervisor_core.run.watch.liveness import chief_path, read_chief
-from supervisor_core.storage.local import absolute, local_path
+from supervisor_core.storage.local import absolute, filesystem_for, local_path
 
 
 @click.command(
@@ -41,7 +41,10 @@ def rewind(checkpoint: str) -> None:
     checkpoint, or the training is alive.
     """
     path = _real(checkpoint)
-    store = _store_of(path)
+    try:
+        store = _store_of(path)
+    except (OSError, ValueError) as error:
+        raise WrongInput(f"{path} cannot be read: {error_text(error)}") from error
     try:
         logdirs = _logdirs_of(store)
         with ExitStack() as held:
@@ -66,15 +69,18 @@ def _store_of(path: str) -> CheckpointKind:
     directory, name = os.path.split(path)
     own = name.removeprefix(LAST_GOOD)
     prefix = next((prefix for prefix in FORMATS if own.startswith(prefix) and own[len(prefix) :][:1].isdigit()), None)
-    if prefix is not None and local_path(path) is not None and os.path.isdir(path):
+    # One that was kept as the last good one may have its own name again.
+    has_one = prefix is not None and any(os.path.isdir(os.path.join(directory, each)) for each in (name, own))
+    if prefix is not None and has_one and local_path(path) is not None:
         return SealedStore(directory, prefix)
-    above = os.path.dirname(directory)
-    store = CheckpointStore(directory, basename_of(name))
-    if not store.filesystem.is_file(store.state_path):
-        inner = CheckpointStore(above, f"{last_part(directory)}/{basename_of(name)}")
-        store = inner if inner.filesystem.is_file(inner.state_path) else store
-    if not store.filesystem.is_file(f"{path}.index"):
+    filesystem = filesystem_for(path)[0]
+    if name in ("", ".", "..") or not filesystem.is_file(f"{path}.index"):
         raise WrongInput(f"There is no checkpoint {path}.")
+    above, folder = os.path.split(directory)
+    store = CheckpointStore(directory, basename_of(name))
+    if folder and not filesystem.is_file(store.state_path):
+        inner = CheckpointStore(above, f"{folder}/{basename_of(name)}")
+        store = inner if filesystem.is_file(inner.state_path) else store
     return store
 
 

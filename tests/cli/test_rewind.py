@@ -14,6 +14,7 @@ from click.testing import Result
 from supervisor_core.checkpoint.guard import LOCK_NAME
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE, REWOUND
 from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.storage.local import LocalFilesystem
 from supervisor_core.training import supervise
 
 Run = Callable[..., Result]
@@ -166,3 +167,76 @@ def test_no_way_leads_past_the_lock_of_a_training(run: Run, tmp_path: Path, way:
         assert done.exit_code == 2 and done.stderr.endswith("Stop the training first.\n"), done.output
         assert sorted(os.listdir(asked)) == before
     assert f"The next start in {tmp_path if way == 'outside' else logdir}" in run("rewind", asked / "ckpt-1").stdout
+
+
+@pytest.mark.parametrize("moves", range(9))
+def test_one_that_was_killed_is_finished_by_the_same_command(run: Run, logdir: Path, moves: int) -> None:
+    """After any number of files: none stays beside those that a start looks at, and each checkpoint is whole."""
+    for name in ("100", "200", "300"):
+        (logdir / f"model.ckpt-{name}.meta").write_bytes(b"graph")
+    before = everything(logdir)
+    left = moves
+
+    def move(path: str, target: str) -> None:
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        os.replace(path, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalFilesystem, "move", staticmethod(move))
+        run("rewind", logdir / "model.ckpt-100")
+    assert run("rewind", logdir / "model.ckpt-100").exit_code == 0
+    assert chosen(logdir) == "model.ckpt-100" and everything(logdir) == before
+    assert [path.name for path in logdir.glob("model.ckpt-[23]00*")] == []
+    assert sorted(len(os.listdir(path)) for path in logdir.glob(f"{REWOUND}*")) == [4, 4]
+    assert run("rewind", logdir / "model.ckpt-100").stdout.endswith("resumes from model.ckpt-100, as before.\n")
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_what_others_have_put_there_is_passed_over(run: Run, tmp_path: Path, writer: Any, kind: str) -> None:
+    """A link with a later checkpoint's name, from which no start resumes, and names that are taken."""
+    (tmp_path / "elsewhere").mkdir()
+
+    def put(path: Path) -> None:
+        path.symlink_to(tmp_path / "elsewhere") if kind == "link" else path.touch()
+
+    writer.write_run(tmp_path / "tf", [1, 2])
+    put(tmp_path / "tf" / "rewound-model.ckpt-2")
+    assert "Moved model.ckpt-2 to" in run("rewind", tmp_path / "tf" / "model.ckpt-1").stdout
+    assert chosen(tmp_path / "tf") == "model.ckpt-1" and (tmp_path / "tf" / "rewound-2-model.ckpt-2").is_dir()
+    trained(tmp_path / "run", 3)
+    saved = tmp_path / "run" / "checkpoints"
+    put(saved / "ckpt-999")
+    put(saved / "rewound-ckpt-3")
+    done = run("rewind", saved / "ckpt-2")
+    assert done.exit_code == 0 and (saved / "rewound-2-ckpt-3").is_dir() and os.listdir(tmp_path / "elsewhere") == []
+    with supervise(tmp_path / "run", save_secs=None) as training:
+        assert training.restored == str(saved / "ckpt-2")
+
+
+def test_the_last_good_one_again(run: Run, tmp_path: Path) -> None:
+    """The command of the finding, a second time: it has its own name by now."""
+    trained(tmp_path, 2)
+    saved = tmp_path / "checkpoints"
+    (saved / "ckpt-1").rename(saved / "last-good-ckpt-1")
+    assert run("rewind", saved / "last-good-ckpt-1").exit_code == 0
+    assert run("rewind", saved / "last-good-ckpt-1").stdout.endswith("resumes from ckpt-1, as before.\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["gs://bucket/model.ckpt-1", "s3://", "memory://a/model.ckpt-1", "/", "", "..", "/ckpt-1", "a\udcffb-1"]
+)
+def test_what_is_no_checkpoint_is_said_in_one_line(run: Run, name: str) -> None:
+    """Whatever its name, and without a client for its store."""
+    done = run("rewind", name)
+    assert done.exit_code == 2 and done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1, done.output
+
+
+def test_a_name_that_is_not_utf_8(run: Run, logdir: Path) -> None:
+    """A state file cannot have it."""
+    for path in logdir.glob("model.ckpt-300*"):
+        path.rename(path.with_name(path.name.replace("model", "m\udcff")))
+    done = run("rewind", f"{logdir}/m\udcff.ckpt-300")
+    assert done.exit_code == 2 and done.stderr.count("\n") == 1, done.output
