@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from click.testing import Result
 from supervisor_core.checkpoint.guard import LOCK_NAME
 from supervisor_core.checkpoint.set_aside import MAX_SET_ASIDE, REWOUND
 from supervisor_core.checkpoint.store import CheckpointStore
+from supervisor_core.run.judge.finding_subject import Subject
+from supervisor_core.run.model.thresholds import Thresholds
+from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.storage.local import LocalFilesystem
 from supervisor_core.training import supervise
 
@@ -240,3 +244,20 @@ def test_a_name_that_is_not_utf_8(run: Run, logdir: Path) -> None:
         path.rename(path.with_name(path.name.replace("model", "m\udcff")))
     done = run("rewind", f"{logdir}/m\udcff.ckpt-300")
     assert done.exit_code == 2 and done.stderr.count("\n") == 1, done.output
+
+
+def test_after_it_a_run_that_was_moved_is_not_told_to_rewind_again(run: Run, tmp_path: Path) -> None:
+    """What was moved to another name is known to be gone, though its record names the earlier directory."""
+    trained(tmp_path / "old", 3)
+    now = tmp_path / "elsewhere" / "new"
+    now.parent.mkdir()
+    (tmp_path / "old").rename(now)
+
+    def good_and_later() -> tuple[int | None, bool]:
+        watched = LogdirWatch(str(now)).refresh().runs["."]
+        (good,) = (item for item in watched.run.checkpoints if item.step == 1)
+        return good.step, Subject(watched, time.time(), Thresholds()).has_later(good)
+
+    assert good_and_later() == (1, True)
+    assert run("rewind", now / "checkpoints" / "ckpt-1").exit_code == 0
+    assert good_and_later() == (1, False)

@@ -119,6 +119,11 @@ class FileFold:
         return (at if at is not None else 0.0, self.path)
 
     @property
+    def newest_loss(self) -> tuple[float, int]:
+        """Wall time and step of the newest value of a loss: orders the files of one inferred session."""
+        return max((tail.newest for tail in self.losses.values()), default=(0.0, 0))
+
+    @property
     def last_session(self) -> str | None:
         """Id of the session with the latest telemetry."""
         return next(reversed(self.sessions), None)
@@ -341,15 +346,19 @@ class LossTail(NamedTuple):
     """The first value since the last finite one; None if the newest value is finite."""
     is_whole: bool = True
     """Whether no value before that is finite: the file before may know an earlier one."""
+    newest: tuple[float, int] = (0.0, 0)
+    """Wall time and step of the newest value."""
 
     def followed_by(self, points: Points) -> LossTail:
         """Return the tail after more points."""
         finite = np.flatnonzero(np.isfinite(points.values))
         after = int(finite[-1]) + 1 if len(finite) else 0
+        newest = float(points.walls[-1]), int(points.steps[-1])
         if after == len(points):
-            return LossTail(None, is_whole=False)
+            return LossTail(None, is_whole=False, newest=newest)
         first = Reached(int(points.steps[after]), float(points.walls[after]))
-        return LossTail(first if after or self.since is None else self.since, is_whole=self.is_whole and not after)
+        since, is_whole = first if after or self.since is None else self.since, self.is_whole and not after
+        return LossTail(since, is_whole, newest)
 
 
 def nonfinite_since(files: Sequence[FileFold], tags: Iterable[str]) -> Reached | None:

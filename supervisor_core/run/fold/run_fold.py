@@ -232,11 +232,12 @@ class RunFold:
             return None, None
         last = sessions[-1]
         losses: dict[str, bool] = {}
-        for path in last.files:
-            losses.update({tag: tail.since is None for tag, tail in self._files[path].losses.items()})
+        newest = _by_newest_loss([self._files[path] for path in last.files], last)
+        for file in newest:
+            losses.update({tag: tail.since is None for tag, tail in file.losses.items()})
         watched = None if last.beat is None else last.beat.loss_finite
         found = [*losses.values(), *(() if watched is None else (watched,))]
-        files = [self._files[path] for session in sessions for path in session.files]
+        files = [*(self._files[path] for session in sessions[:-1] for path in session.files), *newest]
         since = nonfinite_since(files, [tag for tag, is_finite in losses.items() if not is_finite])
         return all(found) if found else None, since
 
@@ -305,6 +306,9 @@ def _in_order(files: Sequence[FileFold], sessions: Sequence[Session]) -> list[Fi
     by_path = {file.path: file for file in files}
     paths = [path for session in sessions if not session.inferred for path in session.files]
     ordered = [by_path[path] for path in dict.fromkeys(paths)]
+    if not ordered and sessions and len(sessions[-1].files) > 1:
+        newest = _by_newest_loss([by_path[path] for path in sessions[-1].files], sessions[-1])
+        return [*(file for file in files if file.path not in sessions[-1].files), *newest]
     if not ordered:
         return list(files)
     for file in files:
@@ -312,6 +316,12 @@ def _in_order(files: Sequence[FileFold], sessions: Sequence[Session]) -> list[Fi
             position = next((index for index, each in enumerate(ordered) if each.order > file.order), len(ordered))
             ordered.insert(position, file)
     return ordered
+
+
+def _by_newest_loss(files: list[FileFold], session: Session) -> list[FileFold]:
+    """Return the files of a session. Two writers without telemetry may write one loss: its newest value is that of the
+    file that comes last."""
+    return sorted(files, key=lambda file: file.newest_loss) if session.inferred else files
 
 
 def _state_of(id: str, file: FileFold) -> tuple[object, ...]:

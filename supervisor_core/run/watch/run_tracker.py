@@ -46,6 +46,8 @@ _FEW_SESSIONS_ALIVE = 5
 """Likewise of a live run, which almost every look puts together again."""
 _SOON_READ_BYTES = 16 << 20
 """Events files of an ended run that are read again within tens of milliseconds."""
+_LIKELY_SECS, _LIKELY_GAPS = 10.0, 2.0
+"""For so long, or so many usual gaps, after an event a run may be written by a process that was never seen here."""
 _MOVING = ("running", "stalled", "lost")
 """The states in which time alone changes a run: its state, or where its time goes."""
 
@@ -185,12 +187,13 @@ class RunTracker:
             return False
 
     def _look_around(self, now: float, boot_now: float) -> bool:
-        newest, self._live, self._fault, self._writer = self._fold.newest, Live(), None, Writer()
+        newest, before = self._fold.newest, self._writer
+        self._live, self._fault, self._writer = Live(), None, Writer()
         self._original = None
         if newest is None or not newest.session.is_open or newest.session.gone:
             return False
         if newest.session.inferred:
-            return self._find_writer(newest.session.files, now)
+            return self._find_writer(newest.session, before, now)
         session, ranks = newest.session, [worker.history.name for worker in newest.workers]
         reader, at = self._reader, self._clock.now(now)
         self._original = original_of(session, self.index.directory)
@@ -217,8 +220,9 @@ class RunTracker:
         self._dead, self._fresh, self._is_kept = session.id, True, False
         return True
 
-    def _find_writer(self, paths: tuple[str, ...], now: float) -> bool:
+    def _find_writer(self, session: Session, before: Writer, now: float) -> bool:
         """Find the process that writes a run without telemetry; return whether it was found to be over."""
+        paths = session.files
         files = [file for file in self.index.files if file.path in paths]
         size, at = sum(file.size_bytes or 0 for file in files), self._fold.last_event_at
         written_at = max((file.written_at for file in files if file.written_at is not None), default=None)
@@ -228,6 +232,11 @@ class RunTracker:
             self._goes_on = paths
         if self._goes_on != paths:
             self._writer = self._writers.of(paths)
+            is_recent = at and self._clock.now(now) - at <= max(
+                _LIKELY_SECS, _LIKELY_GAPS * (session.usual_gap_secs or 0.0)
+            )
+            if self._writer.is_over and is_recent and self._over is None and before.pid is None:
+                self._writer = Writer()  # its process may never have been of those that are seen here
         was_over, self._over = self._over, (paths, size) if self._writer.is_over else None
         return self._over is not None and was_over is None
 
