@@ -377,7 +377,7 @@ def test_a_process_that_is_gone_is_lost_at_once(killed: Any) -> None:
         assert (found.run.state, found.run.step, found.run.sessions[-1].gone) == ("lost", 142, True)
         (killed.path.parent / ".supervisor.live/chief.json").write_bytes(b"another")
     status = run_status(found.run, time.time())
-    assert (status.state, status.active, status.global_step, status.stalled) == ("lost", True, 142, False)
+    assert (status.state, status.active, status.global_step, status.stalled) == ("lost", False, 142, False)
 
 
 def test_a_stop_record_says_how_a_process_that_is_gone_has_ended(killed: Any) -> None:
