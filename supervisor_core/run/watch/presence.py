@@ -78,8 +78,7 @@ class CheckpointPresence:
             elsewhere = _parent(path)
             place = self.place(directory, path)
             if place is not None:
-                if place == join(directory, name):
-                    own.add(elsewhere)
+                own.add(elsewhere)
                 return True
             unknown = None if here is None or directory in self._earlier else False
             if elsewhere in own or not (_store(path) or os.path.isabs(path)):

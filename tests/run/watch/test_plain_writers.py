@@ -165,7 +165,8 @@ def test_files_of_others_are_not_known(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_what_grows_runs_whatever_the_process_table_says(tmp_path: Path, clock: Any) -> None:
-    """Containers share the names of hosts, not their processes. From its first growth on its rhythm counts."""
+    """Containers share the names of hosts, not their processes: one look just after an event does not call it over.
+    From its first growth on its rhythm counts."""
     file = RunFile(tmp_path, clock.now)
     file.path = file.path.rename(tmp_path / f"events.out.tfevents.{int(clock.now)}.{HOST}.{NO_PID}.0")
     watch, states = LogdirWatch(str(tmp_path), clock=clock), []
@@ -174,7 +175,7 @@ def test_what_grows_runs_whatever_the_process_table_says(tmp_path: Path, clock: 
         if minute not in (1, 600):
             file.scalar("loss", minute, clock.now)
         states.append(watch.refresh().runs["."].run.state)
-    assert states == ["unknown", "unknown", "running", "running", "running", "unknown"]
+    assert states == ["running", "unknown", "running", "running", "running", "unknown"]
     assert not watch.refresh().runs["."].run.sessions[-1].gone
 
 
