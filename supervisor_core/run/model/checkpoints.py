@@ -115,8 +115,7 @@ _DRIFT_STEPS = 3
 
 
 class CheckpointFiles:
-    """Sets `Checkpoint.on_disk` and `Checkpoint.moved_to`. Caches its results: a call asks once per checkpoint and
-    replaces only changed ones."""
+    """Sets `Checkpoint.on_disk` and `Checkpoint.moved_to`. Caches its results: a call replaces only changed ones."""
 
     def __init__(self) -> None:
         self._saves: Sequence[Checkpoint] = ()
@@ -130,7 +129,7 @@ class CheckpointFiles:
 
         Args:
             saves: from the sessions' records, oldest first.
-            present: called for each path, newest first.
+            present: called for each path, newest first; again for one of which nothing is known.
         """
         if saves is not self._saves:
             known = zip(self._saves, self._joined, strict=True)
@@ -152,6 +151,9 @@ class CheckpointFiles:
             elif saved.ok and saved.path is not None:
                 is_there = present(saved.path)
                 answers[index] = is_there if index == newest[saved.path] or is_there is None else False
+        for index, saved in enumerate(saves):  # an older one may have shown where the run is by now
+            if answers[index] is None and saved.ok and saved.path is not None and not saved.inferred:
+                answers[index] = False if present(saved.path) is False else None
         if not any(answers[index] for index, saved in enumerate(saves) if saved.inferred):
             # Where none of another writer's is there, this may be a copy of its events files alone.
             answers = [None if saved.inferred else answer for saved, answer in zip(saves, answers, strict=True)]

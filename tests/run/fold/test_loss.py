@@ -38,6 +38,17 @@ def test_the_newest_point_counts(events_file: Any, run_of: RunOf, bad: float) ->
     assert run_of(file.scalar("train/loss", 3, T + 3)).loss_finite is True
 
 
+def test_of_two_files_the_newest_point_counts(events_file: Any, run_of: RunOf) -> None:
+    """Two writers of one program may write a loss of the same name, whichever file is read last."""
+    often, rarely = (events_file(f"/run/events.out.tfevents.{T:.0f}.host.7.{number}", T) for number in (0, 1))
+    for step in range(1, 8):
+        often.scalar("loss", step, T + step, math.nan)
+    run = run_of(often, rarely.scalar("loss", 1, T + 1).scalar("loss", 5, T + 5))
+    assert (run.loss_finite, run.loss_nonfinite_since) == (False, 1)
+    assert [math.isnan(value.value) for value in run.last_values] == [True]
+    assert run_of(often, rarely.scalar("loss", 8, T + 8)).loss_finite is True
+
+
 def test_what_the_session_says_counts_too(killed: Any, run_of: RunOf) -> None:
     """The watched loss of the latest heartbeat."""
     assert run_of(killed.beat()).loss_finite is None
