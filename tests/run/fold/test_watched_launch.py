@@ -61,7 +61,7 @@ def test_a_program_without_telemetry_runs_while_its_restarter_says_so(
     states = [fold.run(now, restarter_runs=lambda launch: runs).state for now in (T0 + 1001.0, T0 + 1001.0 + LOST_SECS)]
     assert states == {True: ["running"] * 2, False: ["lost"] * 2, None: ["running", "lost"]}[runs]
     status = run_status(fold.run(T0 + 1001.0, restarter_runs=lambda launch: runs), T0 + 1001.0)
-    assert (status.active, status.stalled, status.session.progress_timeout_secs) == (True, False, 3600.0)
+    assert (status.active, status.stalled, status.session.progress_timeout_secs) == (runs is not False, False, 3600.0)
     assert status.session_seen_at == T0 + (1001.0 if runs else 1000.0)
 
 
