@@ -514,8 +514,8 @@ def _other_writer_gone_with_nan(run: Path, now: float) -> GoesOn:
     return _other_writer_here(run, now, pid=NO_PID + 1, last=NAN)
 
 
-def _other_writer_silent_with_nan(run: Path, now: float) -> GoesOn:
-    return _other_writer(run, now, HOUR, last=NAN)
+def _other_writer_silent_with_nan(run: Path, now: float, ago: float = HOUR / 2) -> GoesOn:
+    return _other_writer(run, now, ago, last=NAN)
 
 
 def _other_writer_hangs(run: Path, now: float) -> GoesOn:
@@ -679,6 +679,9 @@ STORIES: dict[str, Story] = {
     "is another writer's, closed in a process that runs": Story(_other_writer_closed, ("info over",), "It is probably"),
     "is another writer's, silent elsewhere": Story(
         _other_writer_silent, ("info over",), "usually writes every 10 s. It"
+    ),
+    "is another writer's, silent with NaN for hours": Story(
+        partial(_other_writer_silent_with_nan, ago=2 * HOUR), ("info loss_not_finite", "info over"), "since step"
     ),
     "is another writer's, silent with NaN": Story(
         _other_writer_silent_with_nan, ("page loss_not_finite", "info over"), "since step"

@@ -24,6 +24,8 @@ _ALL_RANKS = (
     "Look for that process and the end of its log. A rank cannot join again: if its launcher does not end the others, "
     "end it, and start all of them again."
 )
+MAY_GO_ON_SECS = 3600.0
+"""For how long another writer's run with NaN, which is probably over, may go on after all: a page until then."""
 SKEW_SECS = 60.0
 """Clocks that are further apart are worth a sentence."""
 SAVES_TO_FIT = 3
@@ -144,8 +146,11 @@ def loss(about: Subject) -> Iterator[Finding]:
     run, last = about.run, about.last
     if run.loss_finite is not False:
         return
-    # Another writer's run that is silent may go on.
-    may_go_on = about.is_alive or (run.state == "unknown" and last is not None and last.inferred and not last.gone)
+    may_go_on = about.is_alive
+    if run.state == "unknown" and last is not None and last.inferred and not last.gone:
+        silent = about.now - (run.last_event_at or 0.0)
+        is_over = silent > (last.progress_timeout_secs or 0.0) + MAY_GO_ON_SECS
+        may_go_on = about.watched.writer_pid is not None or not is_over
     since, good = run.loss_nonfinite_since, run.last_good
     command = None
     if good is None:
