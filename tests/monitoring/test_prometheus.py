@@ -76,7 +76,7 @@ def everything(tick: int) -> RunStatus:
         checkpoint=CheckpointStatus(
             recommended_interval_secs=420.0,
             present_interval_secs=600.0,
-            last_success=Checkpoint(session="", at=now - 90, step=11_600, bytes=104_857_600),
+            last_success=Checkpoint(session="", at=now - 90, step=11_600, bytes=104_857_600, secs=2.0),
         ),
         threads=(ThreadStatus(name="checkpoint", state="idle", ticks=7, last_tick_at=now - 90),),
         workers=(WorkerStatus(name="worker:1", state="running", steps=tick, last_seen_at=now - 3),),

@@ -20,13 +20,12 @@ from supervisor_core.notify.watcher import LogdirLooks, Watcher
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.conftest import StillClock
 from tests.notify.samples import Kept
-from tests.story.lives import Life, random_life
+from tests.story.lives import NOT_SCRIPTED, Life, random_life
 from tests.story.scene import BEGAN, HOUR, MINUTE, Scripted
 
 GATHER_SECS = 10.0
 LONGEST_SECS = 4.5 * HOUR
 """No life takes longer, with an hour after which its loop of restarts is over."""
-NOT_SCRIPTED = frozenset(("checkpoint_interval_far",))
 
 
 @dataclass

@@ -89,7 +89,7 @@ def test_a_program_that_is_killed_is_lost_and_started_again(
 ) -> None:
     """While it runs that is known, too, however long it writes nothing."""
     running = start(restarter, tmp_path, "--hang-timeout", "1h")
-    run = wait(lambda run: run.launches[0].seen_at is not None)
+    run = wait(lambda run: bool(run.launches) and run.launches[0].seen_at is not None)
     later = run.sessions[0].ended_at or 0.0
     assert run.state == "running" and run_status(run, later + 1800.0).active is True
     os.kill(running.leader(), signal.SIGKILL)

@@ -33,6 +33,10 @@ SLACK = 30.0
 """What a scripted record may be later than its script: heartbeats, and summaries that are written together."""
 HOLDS = {"lost": 45.0, "failed": 45.0, "stalled": 330.0, "worker_lost": 120.0, "saves_failing": 60.0}
 
+NOT_SCRIPTED = frozenset(("checkpoint_interval_far", "checkpoint_damaged"))
+"""Kinds that follow from a life, and are not among what is due: after NaN the newest checkpoint is in doubt until the
+next save."""
+
 
 @dataclass
 class Life:
