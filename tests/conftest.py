@@ -50,8 +50,10 @@ def _load(path: str) -> ModuleType:
 
 @pytest.fixture(autouse=True, scope="session")
 def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Sessions that a test kills leave their progress pages with the test's other files."""
+    """Sessions that a test kills leave their progress pages with the test's other files; no watcher outside of the
+    tests keeps one of theirs from its lock."""
     os.environ["SUPERVISOR_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("runtime"))
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(autouse=True)
