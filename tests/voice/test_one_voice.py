@@ -7,6 +7,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,23 @@ def test_the_command_says_it(
             assert printable(found.text) in head and printable(found.cost or "") in head
             answers_itself = (found.action or "").startswith("tb-supervisor inspect ")
             assert found.action is None or (f"  do: {printable(found.action)}" in head.splitlines()) != answers_itself
+
+
+def test_a_command_works_from_another_directory(
+    told: Told, clock_at: Callable[[float], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the logdir was given by a relative path; of a run that is there, and of one that is gone."""
+    logdir, now, _ = told
+    monkeypatch.chdir(logdir.parent)
+    whole, relative = (
+        LogdirWatch(path, clock=clock_at(now)).refresh().runs for path in (str(logdir), f"{logdir.name}/")
+    )
+    for name, watched in whole.items():
+        for gone in ({}, {"unreachable": True, "problem": "it is gone"}):
+            actions = [
+                [found.action for found in findings(replace(each, **gone), now)] for each in (watched, relative[name])
+            ]
+            assert actions[0] == actions[1], name
 
 
 def _spoken(found: Mapping[str, Any]) -> tuple[Any, ...]:

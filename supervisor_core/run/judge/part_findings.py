@@ -16,6 +16,7 @@ from supervisor_core.run.judge.troubles import UNKNOWN_WHY, command_for, failed_
 from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.run import Session, WorkerHistory
 from supervisor_core.run.model.words import counted, duration, in_a_line, named, next_sentence, rate, sentence
+from supervisor_core.storage.local import absolute
 
 SHOWN_NAMES = 3
 """How many workers or threads in trouble a sentence names."""
@@ -41,7 +42,7 @@ def reading(about: Subject) -> Iterator[Finding]:
                 "unreachable",
                 {"why": sentence(watched.problem or UNKNOWN_WHY)},
                 since=about.run.last_event_at,
-                command=command_line("ls", "-ld", "--", watched.directory),
+                command=command_line("ls", "-ld", "--", absolute(watched.directory)),
                 path=watched.directory,
             )
         return

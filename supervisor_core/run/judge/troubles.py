@@ -13,6 +13,7 @@ from supervisor_core.run.model.run import Session
 from supervisor_core.run.model.words import UNKNOWN_WHY as UNKNOWN_WHY
 from supervisor_core.run.model.words import duration, sentence
 from supervisor_core.storage.directory import RENAMED
+from supervisor_core.storage.local import absolute
 
 _OF_DIRECTORY = re.compile(r"Permission denied|not permitted|Not a directory|Is a directory|File exists")
 
@@ -50,7 +51,7 @@ def move_back(about: Subject, last: Session, error: str | None) -> str | None:
         return None
     if last.logdir is None or not last.logdir.startswith("/"):  # the record may be anybody's
         return None
-    return command_line("mv", "-T", "--", about.watched.directory, last.logdir)
+    return command_line("mv", "-T", "--", absolute(about.watched.directory), last.logdir)
 
 
 def command_for(about: Subject, last: Session, error: str | None) -> str:
