@@ -1,7 +1,7 @@
 """Choose the checkpoint to resume from (`newest_usable`, `rewind`), and move damaged ones away: `set_damaged_aside`.
 
 Both are the same for each `CheckpointKind`, which lists, verifies and moves the checkpoints of one directory:
-`CheckpointStore` those of TensorFlow, `SealedStore` directories with a manifest.
+`CheckpointStore` TensorFlow's checkpoints, `SealedStore` directories with a manifest.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class CheckpointKind(ABC):
         Args:
             prefix: the checkpoint's path.
             reason: goes into the note.
-            names: what its directory may be called; those of `names_aside` may be deleted later.
+            names: yields names for the directory. A later session may delete what `names_aside` names.
         """
 
     @abstractmethod
@@ -149,7 +149,7 @@ class CheckpointKind(ABC):
         return set()
 
     def found_as(self, path: str) -> str:
-        """Return the path under which a restart finds a checkpoint of this directory."""
+        """Return the path under which a restart finds this checkpoint."""
         return os.path.join(self.directory, last_part(path))
 
     @abstractmethod

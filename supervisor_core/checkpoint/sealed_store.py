@@ -356,7 +356,7 @@ class SealedStore(CheckpointKind):
         return {manifest.session for _, manifest in self._whole() if manifest.session}
 
     def found_as(self, path: str) -> str:
-        """See `CheckpointKind.found_as`: one that is kept as the last good one gets its own name again."""
+        """See `CheckpointKind.found_as`: the last good checkpoint gets its own name again."""
         name = os.path.basename(path)
         own = os.path.join(self.directory, name.removeprefix(LAST_GOOD))
         if name.startswith(LAST_GOOD) and not os.path.lexists(own):

@@ -34,7 +34,7 @@ DAMAGED = ".damaged"
 """Ends the name of such a directory; a number may follow, after a dash."""
 
 REWOUND = "rewound-"
-"""Begins the name of one that `rewind` has moved; a number may follow, and a dash."""
+"""Begins the name of a directory that `rewind` made; a number and a dash may follow."""
 
 LAST_GOOD = "last-good-"
 """Begins the name under which a checkpoint is kept where a framework deletes it under its own."""
@@ -46,7 +46,7 @@ _DIRECTORY = re.compile(r"(?P<name>.+)\.damaged(?:-(?P<number>\d+))?")
 _REWOUND = re.compile(rf"{REWOUND}(?:\d+-)?(?P<name>.+)")
 
 Names = Callable[[str], Iterator[str]]
-"""Yields the paths that one that is set aside may have, in the order in which they are tried."""
+"""Yields paths for a checkpoint that is set aside, in the order to try."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,7 +69,7 @@ def _store_of(path: str) -> CheckpointKind:
     directory, name = os.path.split(path)
     own = name.removeprefix(LAST_GOOD)
     prefix = next((prefix for prefix in FORMATS if own.startswith(prefix) and own[len(prefix) :][:1].isdigit()), None)
-    # One that was kept as the last good one may have its own name again.
+    # An interrupted call may have given the last good checkpoint its own name again.
     has_one = prefix is not None and any(os.path.isdir(os.path.join(directory, each)) for each in (name, own))
     if prefix is not None and has_one and local_path(path) is not None:
         return SealedStore(directory, prefix)
@@ -95,7 +95,7 @@ def _real(checkpoint: str) -> str:
 
 def _logdirs_of(store: CheckpointKind) -> list[str]:
     """Return the logdirs whose sessions may save in a directory, the most likely first: all on the way up, since the
-    nearest lock may be anybody's file; the run's directory if there are none.
+    nearest lock may be anybody's file; the run's directory if no lock is found.
 
     Raises:
         LogdirInUseError: if a process of this machine that is alive saves there.

@@ -1,10 +1,10 @@
 """The hangs of a session: which there are, what is recorded of them, and what is done about them.
 
 `ServiceHangs`: the stalls of services. A service's tick that does not end, as a save to a mount that does not answer,
-stalls no phase: training goes on. It has a hang timeout of its own: that of the phase ``checkpointing``, and once three
-ticks have ended 5 x the longest of them, 60 s at least, if none is given for that phase.
+stalls no phase: training goes on. Its hang timeout is that of the phase ``checkpointing``, and once three ticks have
+ended 5 x the longest of them, 60 s at least, if none is given for that phase.
 
-`HangReport`: the stalls of the session: finds them, writes their records with the stacks, and knows the present one.
+`HangReport`: finds the stalls of the session, writes their records with the stacks, and knows the current stall.
 
 A stall has two looks at its stacks: one when it begins and one `SECOND_LOOK_SECS` later. The same frames in both do not
 show that a thread is stuck: it may compute for long, or wait for something that comes. The time for which it ran, or

@@ -24,13 +24,18 @@ CLOCK_SET_SECS = 60.0
 """A wall clock may have been set by this much since a process began."""
 
 
-class Writer(NamedTuple):
+class RunWriter(NamedTuple):
     """Who writes a run now."""
 
     pid: int | None = None
     """A process that runs and writes it; None where none is known."""
     is_over: bool = False
     """Whether all processes that have written it are known to be over."""
+
+    @property
+    def is_alive(self) -> bool | None:
+        """Whether a process writes the run; None if unknown."""
+        return False if self.is_over else self.pid is not None or None
 
 
 class PlainWriters:
@@ -43,15 +48,15 @@ class PlainWriters:
         """Look again from now on."""
         self._open = None
 
-    def of(self, paths: Collection[str]) -> Writer:
+    def of(self, paths: Collection[str]) -> RunWriter:
         """Return who writes the newest session of a run.
 
         Args:
             paths: its events files.
         """
         found = [self._of_file(path) for path in paths]
-        alive = next((writer for writer in found if writer.pid is not None), Writer())
-        return alive if alive.pid else Writer(is_over=bool(found) and all(writer.is_over for writer in found))
+        alive = next((writer for writer in found if writer.pid is not None), RunWriter())
+        return alive if alive.pid else RunWriter(is_over=bool(found) and all(writer.is_over for writer in found))
 
     def holder(self, path: str) -> int | None:
         """Return a process that has a file open for writing; None if none is known to."""
@@ -61,20 +66,20 @@ class PlainWriters:
         self._open = self._open or OpenFiles("tfevents")
         return self._open.holder(local)
 
-    def _of_file(self, path: str) -> Writer:
+    def _of_file(self, path: str) -> RunWriter:
         named, local, host = writer_of(path), local_path(path), socket.gethostname()
         if not (named[0] == host if named else re.search(rf"tfevents\.\d+\.{re.escape(host)}(\.|$)", path)):
-            return Writer()
+            return RunWriter()
         pid = 0 if named is None else int(named[1])
         runs = 0 < pid < 1 << 31 and is_running(pid)
         began, created = started_at(pid) if runs else None, created_at(path)
         if began is not None and created is not None and began > created + CLOCK_SET_SECS:
             runs = False  # another process, of the same id
         if runs and began is not None:
-            return Writer(pid)
+            return RunWriter(pid)
         holder = self.holder(path)
         if holder is not None:
-            return Writer(holder)
+            return RunWriter(holder)
         if named is not None:
-            return Writer(is_over=not runs)
-        return Writer(is_over=local is not None and self._open is not None and self._open.is_complete_for(local))
+            return RunWriter(is_over=not runs)
+        return RunWriter(is_over=local is not None and self._open is not None and self._open.is_complete_for(local))

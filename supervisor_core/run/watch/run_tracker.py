@@ -31,7 +31,7 @@ from supervisor_core.run.watch.live import (
     with_ranks,
     with_verdict,
 )
-from supervisor_core.run.watch.plain_writers import PlainWriters, Writer
+from supervisor_core.run.watch.plain_writers import PlainWriters, RunWriter
 from supervisor_core.run.watch.presence import CheckpointPresence
 from supervisor_core.run.watch.run_cache import KeptRun, RunCache
 from supervisor_core.storage.local import local_path
@@ -90,7 +90,7 @@ class RunTracker:
         """Why its liveness file says nothing of it."""
         self._has_looked = False
         """Whether that is of the look under way."""
-        self._writer = Writer()
+        self._writer = RunWriter()
         self._original: str | None = None
         """The directory of this machine that this one is a copy of, while its session is open there."""
         self._over: tuple[tuple[str, ...], int] | None = None
@@ -188,7 +188,7 @@ class RunTracker:
 
     def _look_around(self, now: float, boot_now: float) -> bool:
         newest, before = self._fold.newest, self._writer
-        self._live, self._fault, self._writer = Live(), None, Writer()
+        self._live, self._fault, self._writer = Live(), None, RunWriter()
         self._original = None
         if newest is None or not newest.session.is_open or newest.session.gone:
             return False
@@ -220,7 +220,7 @@ class RunTracker:
         self._dead, self._fresh, self._is_kept = session.id, True, False
         return True
 
-    def _find_writer(self, session: Session, before: Writer, now: float) -> bool:
+    def _find_writer(self, session: Session, before: RunWriter, now: float) -> bool:
         """Find the process that writes a run without telemetry; return whether it was found to be over."""
         paths = session.files
         files = [file for file in self.index.files if file.path in paths]
@@ -236,7 +236,7 @@ class RunTracker:
                 _LIKELY_SECS, _LIKELY_GAPS * (session.usual_gap_secs or 0.0)
             )
             if self._writer.is_over and is_recent and self._over is None and before.pid is None:
-                self._writer = Writer()  # its process may never have been of those that are seen here
+                self._writer = RunWriter()  # its process may never have been of those that are seen here
         was_over, self._over = self._over, (paths, size) if self._writer.is_over else None
         return self._over is not None and was_over is None
 
@@ -266,8 +266,8 @@ class RunTracker:
             if not self._has_looked:
                 self.look_around(now, boot_now)
             self._has_looked = False
-            writes = False if self._writer.is_over else True if self._writer.pid else None
-            run = self._fold.run(clock.now(now), self._presence.within(self.index.directory), restarter_runs, writes)
+            present = self._presence.within(self.index.directory)
+            run = self._fold.run(clock.now(now), present, restarter_runs, self._writer.is_alive)
             if run.state in _MOVING and not (run.sessions and run.sessions[-1].gone):
                 run = with_verdict(with_ranks(run, self._live.ranks), clock.now(now))
             elif run.state == "failed" and has_lost_unknown_rank(run):

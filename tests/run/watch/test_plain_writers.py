@@ -19,7 +19,7 @@ from supervisor_core.process import open_files
 from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.watch import plain_writers
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
-from supervisor_core.run.watch.plain_writers import PlainWriters, Writer
+from supervisor_core.run.watch.plain_writers import PlainWriters, RunWriter
 from tests.story.run_file import RunFile
 from tests.story.stories import NO_PID
 
@@ -41,6 +41,8 @@ print("written", flush=True)
 sys.stdin.read()
 """
 """Keeps the writer of each directory until it ends, as a training does."""
+HOLDS = "import sys\nfile = open(sys.argv[1], '{mode}')\nprint('written', flush=True)\ninput()"
+"""Keeps a file open."""
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -105,7 +107,7 @@ def test_a_name_without_a_process(tmp_path: Path, start: Start) -> None:
     """TensorFlow 1 and tensorboardX name the host only: then the process is the one that has the file open."""
     path = RunFile(tmp_path).scalar("loss", 1, time.time()).path
     named = path.rename(tmp_path / f"events.out.tfevents.{int(time.time())}.{HOST}")
-    process = start(named, program="import sys\nfile = open(sys.argv[1], 'ab')\nprint('written', flush=True)\ninput()")
+    process = start(named, program=HOLDS.format(mode="ab"))
     watch = LogdirWatch(str(tmp_path))
     assert seen(watch) == {".": "running"} and watch.refresh().runs["."].writer_pid == process.pid
     killed(process)
@@ -113,21 +115,14 @@ def test_a_name_without_a_process(tmp_path: Path, start: Start) -> None:
 
 
 @pytest.mark.real
-def test_a_process_in_another_container_holds_its_file_here(tmp_path: Path, start: Start) -> None:
-    """In its file's name is the process id of its own namespace, which says nothing here."""
+@pytest.mark.parametrize("mode", ["ab", "rb"])
+def test_a_process_writes_the_file_that_it_has_open_for_writing(tmp_path: Path, start: Start, mode: str) -> None:
+    """The process id in the file's name is of another namespace, and says nothing here. TensorBoard and ``tail -f``
+    keep the file of a run that is over open for reading."""
     path = RunFile(tmp_path).scalar("loss", 1, time.time()).path
     named = path.rename(tmp_path / f"events.out.tfevents.{int(time.time())}.{HOST}.{NO_PID}.0")
-    process = start(named, program="import sys\nfile = open(sys.argv[1], 'ab')\nprint('written', flush=True)\ninput()")
-    assert PlainWriters().of([str(named)]) == Writer(process.pid)
-
-
-@pytest.mark.real
-def test_what_reads_a_file_does_not_write_it(tmp_path: Path, start: Start) -> None:
-    """TensorBoard and ``tail -f`` keep the file of a run that is over open for days."""
-    path = RunFile(tmp_path).scalar("loss", 1, time.time() - 60).path
-    named = path.rename(tmp_path / f"events.out.tfevents.{int(time.time())}.{HOST}.{NO_PID}.0")
-    start(named, program="import sys\nfile = open(sys.argv[1], 'rb')\nprint('written', flush=True)\ninput()")
-    assert PlainWriters().of([str(named)]) == Writer(is_over=True)
+    process = start(named, program=HOLDS.format(mode=mode))
+    assert PlainWriters().of([str(named)]) == (RunWriter(process.pid) if mode == "ab" else RunWriter(is_over=True))
 
 
 @pytest.mark.real
@@ -140,17 +135,17 @@ def test_what_a_process_says_of_a_file(tmp_path: Path, start: Start, monkeypatch
         return [str(shutil.copy(own, tmp_path / name))]
 
     now = int(time.time())
-    assert PlainWriters().of([str(own)]) == Writer(process.pid)
-    assert PlainWriters().of(copied(f"events.out.tfevents.{now}.elsewhere.{process.pid}.0")) == Writer()
+    assert PlainWriters().of([str(own)]) == RunWriter(process.pid)
+    assert PlainWriters().of(copied(f"events.out.tfevents.{now}.elsewhere.{process.pid}.0")) == RunWriter()
     before = copied(f"events.out.tfevents.{now - 3600}.{HOST}.{process.pid}.0")
-    assert PlainWriters().of(before) == Writer(is_over=True), "a process of that id began after it"
-    assert PlainWriters().of([]) == Writer()
+    assert PlainWriters().of(before) == RunWriter(is_over=True), "a process of that id began after it"
+    assert PlainWriters().of([]) == RunWriter()
     monkeypatch.setattr(plain_writers, "started_at", lambda pid: None)
-    assert PlainWriters().of(copied(own.name)) == Writer(), "hidden, or a system that does not say"
+    assert PlainWriters().of(copied(own.name)) == RunWriter(), "hidden, or a system that does not say"
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert PlainWriters().of([str(own)]) == Writer(is_over=True)
-    assert PlainWriters().of([str(own), *copied(f"events.out.tfevents.{now}.elsewhere.1.0")]) == Writer()
+    assert PlainWriters().of([str(own)]) == RunWriter(is_over=True)
+    assert PlainWriters().of([str(own), *copied(f"events.out.tfevents.{now}.elsewhere.1.0")]) == RunWriter()
 
 
 def test_files_of_others_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,10 +153,10 @@ def test_files_of_others_are_not_known(tmp_path: Path, monkeypatch: pytest.Monke
     writer."""
     path = tmp_path / f"events.out.tfevents.1.{HOST}"
     path.touch()
-    assert PlainWriters().of([str(path)]) == Writer(is_over=True)
+    assert PlainWriters().of([str(path)]) == RunWriter(is_over=True)
     monkeypatch.setattr(open_files, "user_id", lambda: 12345)
-    assert PlainWriters().of([str(path)]) == Writer()
-    assert PlainWriters().of([f"gs://bucket/{path.name}"]) == Writer()
+    assert PlainWriters().of([str(path)]) == RunWriter()
+    assert PlainWriters().of([f"gs://bucket/{path.name}"]) == RunWriter()
 
 
 def test_what_grows_runs_whatever_the_process_table_says(tmp_path: Path, clock: Any) -> None:
@@ -188,7 +183,7 @@ def test_alive_and_silent(tmp_path: Path, clock: Any, monkeypatch: pytest.Monkey
     for secs in (0, 10, 20, 30, 330):
         file.scalar("loss", secs, clock.now + secs)
     clock.now += 331
-    writer, holder = Writer(7), None
+    writer, holder = RunWriter(7), None
     monkeypatch.setattr(PlainWriters, "of", lambda self, paths: writer)
     monkeypatch.setattr(PlainWriters, "holder", lambda self, path: holder)
     watch = LogdirWatch(str(tmp_path), clock=clock)
@@ -206,5 +201,5 @@ def test_alive_and_silent(tmp_path: Path, clock: Any, monkeypatch: pytest.Monkey
     assert said() == "unknown silent"
     clock.now += 86400
     assert said() == "unknown"
-    writer = Writer(is_over=True)
+    writer = RunWriter(is_over=True)
     assert said() == "unknown over"
