@@ -51,7 +51,10 @@ def checkpoints(logdir: Path) -> Checkpoints:
             whole.append(int(match[2]))
         else:
             broken.append(f"{path.name}: {problem}")
-    return Checkpoints(tuple(sorted(whole)), named_step(logdir), tuple(broken))
+    # Data is moved into place before the index; the next session moves an index that is left behind.
+    staged = {path: _INDEX.fullmatch(str(path)) for path in logdir.glob("*_temp_*/*.index")}
+    whole += [int(match[2]) for path, match in staged.items() if match and not [*path.parent.glob("*.data-*")]]
+    return Checkpoints(tuple(sorted({*whole})), named_step(logdir), tuple(broken))
 
 
 def damage(prefix: str, step: int) -> str | None:
