@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Collection
-from dataclasses import replace
 
 from supervisor_core.base.address import parse_address
 from supervisor_core.metrics.alerts_page import alerts_headers, alerts_page
@@ -99,15 +98,11 @@ class Web(Listener):
         self.close()
 
     def _respond(self, environ: Environ) -> Response:
-        rules = self._access.rules()
         try:
-            admitted = rules.auth.admits(environ.get("HTTP_AUTHORIZATION"))
+            is_admitted = self._access.rules().auth.admits(environ.get("HTTP_AUTHORIZATION"))
         except TooManyWaitError:
-            response = text_response(503, _TOO_MANY, Retry_After=str(RETRY_SECS))
-        else:
-            refused = text_response(401, _NO_PASSWORD, WWW_Authenticate=_CHALLENGE)
-            response = self._page(environ) if admitted else refused
-        return replace(response, headers={**response.headers, **rules.headers})
+            return text_response(503, _TOO_MANY, Retry_After=str(RETRY_SECS))
+        return self._page(environ) if is_admitted else text_response(401, _NO_PASSWORD, WWW_Authenticate=_CHALLENGE)
 
     def _page(self, environ: Environ) -> Response:
         path, format = path_of(environ), choose_format(environ.get("HTTP_ACCEPT", ""))
