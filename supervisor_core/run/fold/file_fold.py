@@ -47,6 +47,7 @@ class FileFold:
         "_allowance",
         "_beyond_bounds",
         "_kept_ticks",
+        "ahead_secs",
         "cadence",
         "created_at",
         "deaths",
@@ -80,6 +81,8 @@ class FileFold:
         self._beyond_bounds: Mapping[DroppedKind, int] = NOTHING
         self.version = 0
         """Rises with each chunk."""
+        self.ahead_secs = 0.0
+        """By how much its writer's clock was ahead of that of the run's newest writer, if it has no telemetry."""
         self.created_at: float | None = None
         self.first_at: float | None = None
         self.last_at: float | None = None
@@ -116,12 +119,13 @@ class FileFold:
     def order(self) -> tuple[float, str]:
         """The sort key of a run's files."""
         at = self.created_at if self.created_at is not None else self.first_at
-        return (at if at is not None else 0.0, self.path)
+        return (at - self.ahead_secs if at is not None else 0.0, self.path)
 
     @property
     def newest_loss(self) -> tuple[float, int]:
         """Wall time and step of the newest value of a loss: orders the files of one inferred session."""
-        return max((tail.newest for tail in self.losses.values()), default=(0.0, 0))
+        at, step = max((tail.newest for tail in self.losses.values()), default=(0.0, 0))
+        return at - self.ahead_secs, step
 
     @property
     def last_session(self) -> str | None:
@@ -311,7 +315,7 @@ def totals(files: Iterable[FileFold], earlier: Collection[str] = ()) -> FileTota
         logs.update(file.session_logs)
         for tag, found in file.nonfinite.items():
             nonfinite[tag] = nonfinite[tag].merged(found) if tag in nonfinite else found
-    seen = [file.last_at for file in files if file.path not in earlier and file.last_at is not None]
+    seen = [file.last_at - file.ahead_secs for file in files if file.path not in earlier and file.last_at is not None]
     return FileTotals(
         first_step=next((file.first_step for file in files if file.first_step is not None), None),
         last_step=next((file.last_step for file in reversed(files) if file.last_step is not None), None),
@@ -375,7 +379,7 @@ def nonfinite_since(files: Sequence[FileFold], tags: Iterable[str]) -> Reached |
             if tail is None:
                 continue
             if tail.since is not None:
-                found.append(tail.since)
+                found.append(tail.since._replace(at=tail.since.at - file.ahead_secs))
             if tail.since is None or not tail.is_whole:
                 break
     return min(found, default=None)

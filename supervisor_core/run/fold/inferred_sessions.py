@@ -9,6 +9,8 @@ results into the logdir after the training. Along the followed files a session b
   below the last step so far.
 
 Everything else continues the session before it. A file that holds only its version begins none.
+
+Processes on machines whose clocks differ are put in order by when their files were written (`clocks_ahead`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import math
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +35,52 @@ from supervisor_core.run.model.run import BUCKETS, Session
 
 CLOCK_JUMP_SECS = 0.2
 """Wall times may jump back by a tenth of a second; that is no overlap."""
+FLUSH_SECS = 120.0
+"""Other writers flush an event within this time."""
+
+
+class Written(NamedTuple):
+    """When an events file was last written, by one clock for all files of a run."""
+
+    at: float
+    is_exact: bool = True
+    """Whether it was written then; else then or earlier."""
+    has_grown: bool = False
+    """Whether it was seen to grow."""
+
+
+def clocks_ahead(files: Sequence[FileFold], written: Mapping[str, Written]) -> list[tuple[FileFold, float]]:
+    """Return the files whose writers' clocks were ahead of that of the newest file's writer, and by how many seconds.
+
+    The newest file is the one that was written last. Differences count if they would put a file after the beginning of
+    the newest one, and only then: files that were copied without their times were all written late. Where it is not
+    known when a file was written, its events precede the newest file if they are dated later than they were first
+    seen, or than the newest event of a file that grows.
+
+    Args:
+        files: without telemetry.
+        written: by path.
+    """
+    dated = [(file, written[file.path], span[1]) for file in files if file.path in written and (span := _span(file))]
+    exact = [item for item in dated if item[1].is_exact]
+    if len(dated) < 2 or not exact:
+        return []
+    newest, last_written, ended = max(exact, key=lambda item: item[1].at)
+    begun, lag = (_span(newest) or (0.0,))[0], last_written.at - ended
+    found: list[tuple[FileFold, float]] = []
+    is_out_of_order = False
+    for file, (at, is_exact, _), last_at in dated:
+        own_lag = at - last_at
+        if is_exact and (lag <= FLUSH_SECS or own_lag <= FLUSH_SECS or last_written.has_grown):
+            ahead = lag - own_lag
+        elif own_lag < -FLUSH_SECS or (last_written.has_grown and last_at > ended + FLUSH_SECS):
+            ahead = last_at - begun + 1.0
+        else:
+            ahead = 0.0
+        if file is not newest and ahead > FLUSH_SECS:
+            found.append((file, ahead))
+            is_out_of_order |= last_at > begun
+    return found if is_out_of_order else []
 
 
 @dataclass(slots=True)
@@ -47,7 +96,8 @@ class _Draft:
     files: list[str]
     launches: list[Launch] = field(default_factory=list)
     tags: dict[str, TagSteps] = field(default_factory=dict)
-    checkpoints: list[SessionMark] = field(default_factory=list)
+    checkpoints: list[tuple[SessionMark, float | None]] = field(default_factory=list)
+    """Each with its wall time."""
     progress_at: float | None = None
     stopped: bool = False
     steps_per_sec: float | None = None
@@ -106,14 +156,14 @@ def _is_free(spans: Sequence[tuple[float, float]], span: tuple[float, float]) ->
 
 def _span(file: FileFold) -> tuple[float, float] | None:
     """Return when a file was written, begin and end; None without valid wall times."""
-    start = _wall(file.first_at) or _wall(file.created_at)
+    start = _wall(file.first_at, file) or _wall(file.created_at, file)
     if start is None:
         return None
-    return (start, max(start, _wall(file.last_at) or start))
+    return (start, max(start, _wall(file.last_at, file) or start))
 
 
-def _wall(at: float | None) -> float | None:
-    return at if at is not None and at > 0 else None
+def _wall(at: float | None, file: FileFold) -> float | None:
+    return at - file.ahead_secs if at is not None and at > 0 else None
 
 
 def _starts(file: FileFold) -> int:
@@ -133,8 +183,8 @@ def _add_file(drafts: list[_Draft], file: FileFold) -> int:
     process = writer_of(file.path)
     for index, launch in enumerate(launches):
         last_of_file = index == len(launches) - 1
-        started = start if index == 0 else _wall(launch.started_at)
-        ended = end if last_of_file else _wall(launch.last_at)
+        started = start if index == 0 else _wall(launch.started_at, file)
+        ended = end if last_of_file else _wall(launch.last_at, file)
         begins = bool(index) or not drafts or _begins(drafts[-1], launch, process)
         if begins and len(drafts) >= MAX_SESSIONS:
             begins = False
@@ -143,7 +193,7 @@ def _add_file(drafts: list[_Draft], file: FileFold) -> int:
             drafts.append(_Draft(started, ended, launch.first_step, launch.first_step, process, [file.path]))
         elif file.path not in drafts[-1].files:
             drafts[-1].files.append(file.path)
-        beyond_bound += _add_launch(drafts, launch, ended)
+        beyond_bound += _add_launch(drafts, launch, ended, file)
     if drafts and file.path in drafts[-1].files:
         drafts[-1].cadences.append((file.cadence, launches[-1].lead_tag if launches else None))
     return beyond_bound
@@ -162,7 +212,7 @@ def _begins(session: _Draft, launch: Launch, process: tuple[str, str] | None) ->
     return 2 * lower > len(witnesses)
 
 
-def _add_launch(drafts: list[_Draft], launch: Launch, ended: float | None) -> int:
+def _add_launch(drafts: list[_Draft], launch: Launch, ended: float | None, file: FileFold) -> int:
     """Add a launch to the last session, divided at its step boundaries; return the number of sessions beyond the
     bound."""
     found = step_boundaries(launch.tags)
@@ -170,19 +220,19 @@ def _add_launch(drafts: list[_Draft], launch: Launch, ended: float | None) -> in
     for boundary in boundaries:
         before = drafts[-1]
         before.last_step = _highest(before.last_step, boundary.from_step)
-        before.ended_at = _wall(boundary.ended_at) or before.started_at
+        before.ended_at = _wall(boundary.ended_at, file) or before.started_at
         before.tags.update(launch.tags)
-        _checkpoints(before, launch, until=boundary.offset)
-        started = _wall(boundary.started_at)
+        _checkpoints(before, launch, file, until=boundary.offset)
+        started = _wall(boundary.started_at, file)
         drafts.append(_Draft(started, started, boundary.to_step, None, before.process, before.files[-1:]))
     session = drafts[-1]
-    _checkpoints(session, launch, since=boundaries[-1].offset if boundaries else 0)
+    _checkpoints(session, launch, file, since=boundaries[-1].offset if boundaries else 0)
     session.tags.update(launch.tags)
     last = launch.lead.last_step if boundaries and launch.lead else launch.last_step
     session.last_step = _highest(session.last_step, last)
     if ended is not None:
         session.ended_at = max(session.ended_at or ended, ended)
-    session.progress_at = _wall(launch.progress_at) or session.progress_at
+    session.progress_at = _wall(launch.progress_at, file) or session.progress_at
     session.stopped = launch.stop is not None
     rates = [
         steps.last_value
@@ -193,9 +243,11 @@ def _add_launch(drafts: list[_Draft], launch: Launch, ended: float | None) -> in
     return len(found) - len(boundaries)
 
 
-def _checkpoints(session: _Draft, launch: Launch, *, since: int = 0, until: int | None = None) -> None:
+def _checkpoints(session: _Draft, launch: Launch, file: FileFold, *, since: int = 0, until: int | None = None) -> None:
     session.checkpoints.extend(
-        mark for mark in launch.checkpoints if mark.offset >= since and (until is None or mark.offset < until)
+        (mark, _wall(mark.at, file))
+        for mark in launch.checkpoints
+        if mark.offset >= since and (until is None or mark.offset < until)
     )
 
 
@@ -257,8 +309,8 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
         alive_silence_secs=max(cadence.alive_timeout_secs for cadence in cadences),
         ended_itself=draft.stopped,
         checkpoints=tuple(
-            Checkpoint(session=id, at=_wall(mark.at), step=mark.step, path=mark.checkpoint_path, inferred=True)
-            for mark in draft.checkpoints
+            Checkpoint(session=id, at=at, step=mark.step, path=mark.checkpoint_path, inferred=True)
+            for mark, at in draft.checkpoints
         ),
     )
 

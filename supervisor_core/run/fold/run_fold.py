@@ -23,7 +23,7 @@ from supervisor_core.run.fold.end import RestarterRuns, end_by_death, ended, sta
 from supervisor_core.run.fold.file_fold import FileFold, Reached, nonfinite_since, totals
 from supervisor_core.run.fold.first_error import with_first_error
 from supervisor_core.run.fold.goodput import is_down
-from supervisor_core.run.fold.inferred_sessions import inferred_facts
+from supervisor_core.run.fold.inferred_sessions import Written, clocks_ahead, inferred_facts
 from supervisor_core.run.fold.notices import notices_of
 from supervisor_core.run.fold.restarter_launches import joined, merged, with_causes, with_process
 from supervisor_core.run.fold.session_facts import SessionFacts, telemetry_facts
@@ -98,6 +98,7 @@ class RunFold:
         self._launches: tuple[ProgramLaunch, ...] = ()
         self._death: DeathRecord | None = None
         self._live: tuple[LivenessRecord | None, OpenStall | None] = None, None
+        self._written: Mapping[str, Written] = NOTHING
         self._presence: CheckpointFiles | None = None
         self._undivided = 0
         self._dropped: Mapping[DroppedKind, int] = NOTHING
@@ -142,6 +143,11 @@ class RunFold:
         """
         if (live, stall) != self._live:
             self._live, self._timeline = (live, stall), None
+
+    def was_written(self, written: Mapping[str, Written]) -> None:
+        """Take when each events file was last written, by path: the clocks of their writers may differ."""
+        if written != self._written:
+            self._written, self._timeline = dict(written), None
 
     def rest(self) -> None:
         """Forget what can be put together again: the next read takes longer, and memory is free until then."""
@@ -243,6 +249,11 @@ class RunFold:
 
     def _line(self) -> Timeline:
         if self._timeline is None:
+            silent = [file for file in self._files.values() if not file.sessions and not file.is_of_restarter]
+            for file in self._files.values():
+                file.ahead_secs = 0.0
+            for file, ahead_secs in clocks_ahead(silent, self._written):
+                file.ahead_secs = ahead_secs
             files = sorted(self._files.values(), key=lambda file: file.order)
             self._launches = merged(launch for file in files for launch in file.restarter_launches.launches.items)
             self._timeline = timeline_of(self._session_facts(files), self._launches, self._kept_ticks)

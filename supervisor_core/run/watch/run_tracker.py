@@ -16,6 +16,7 @@ from supervisor_core.events.index import RunIndex
 from supervisor_core.run.fold.bounds import UNSEEN
 from supervisor_core.run.fold.first_error import has_lost_unknown_rank, with_first_error
 from supervisor_core.run.fold.goodput import is_down
+from supervisor_core.run.fold.inferred_sessions import FLUSH_SECS, Written
 from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.model.run import LIVE, Run, Session
@@ -97,6 +98,8 @@ class RunTracker:
         """Files, and their size, of which all writers were found to be over."""
         self._goes_on: tuple[str, ...] | None = None
         """Files that have grown after that: their writers are in another container of this host's name."""
+        self._sizes: dict[str, tuple[int, float, bool]] = {}
+        """Of each of several files: its size, since when it is seen to have it, and whether it was seen to grow."""
         self._dead: str | None = None
         self._lost: str | None = None
         self._fresh = True
@@ -187,6 +190,7 @@ class RunTracker:
             return False
 
     def _look_around(self, now: float, boot_now: float) -> bool:
+        self._date_files(now)
         newest, before = self._fold.newest, self._writer
         self._live, self._fault, self._writer = Live(), None, RunWriter()
         self._original = None
@@ -219,6 +223,26 @@ class RunTracker:
         self._fold.died(live.death)
         self._dead, self._fresh, self._is_kept = session.id, True, False
         return True
+
+    def _date_files(self, now: float) -> None:
+        """Say when each of several files was written. A time in the future is not believed: unless the file is seen to
+        grow, it was written before it was first seen."""
+        files = self.index.files
+        if len(files) < 2:
+            return
+        seen, written = self._sizes, {}
+        self._sizes = {}
+        for file in files:
+            size = file.size_bytes or 0
+            known_size, at, has_grown = seen.get(file.path, (size, now, False))
+            if size > known_size:
+                at, has_grown = now, True
+            self._sizes[file.path] = size, at, has_grown
+            if file.written_at is not None and file.written_at <= now + FLUSH_SECS:
+                written[file.path] = Written(file.written_at, has_grown=has_grown)
+            else:
+                written[file.path] = Written(at, has_grown, has_grown)
+        self._fold.was_written(written)
 
     def _find_writer(self, session: Session, before: RunWriter, now: float) -> bool:
         """Find the process that writes a run without telemetry; return whether it was found to be over."""
@@ -266,6 +290,7 @@ class RunTracker:
             if not self._has_looked:
                 self.look_around(now, boot_now)
             self._has_looked = False
+            self._date_files(now)
             present = self._presence.within(self.index.directory)
             run = self._fold.run(clock.now(now), present, restarter_runs, self._writer.is_alive)
             if run.state in _MOVING and not (run.sessions and run.sessions[-1].gone):
