@@ -20,7 +20,10 @@ CAUSES: Mapping[str, tuple[str, str]] = {
     "program_startup": ("Starting", "From a session's start until it restores or trains."),
     "checkpoint_restore": ("Restoring", "Reading a checkpoint."),
     "unproductive_checkpoint_save": ("Blocked by saves", "Training waited for a checkpoint."),
-    "wasted_progress_from_disruption": ("Recomputed", "Steps after the restored checkpoint, lost with a session."),
+    "wasted_progress_from_disruption": (
+        "Wasted",
+        "Steps lost with a session, or after a loss that was not finite.",
+    ),
     "infrastructure_recovery_from_disruption": ("Downtime", "From the end of a session to the start of the next."),
     "stall": ("Stalled", "No progress for longer than the hang timeout."),
     "silent": ("Silent", "The process did not run: stopped, or its machine frozen."),

@@ -50,7 +50,7 @@ def test_says_in_words_what_happened_and_what_it_cost(shown: Any, board: Any) ->
     assert "4 processes on 4 x H100, trainer-0: team=vision, user=ada" in words
     parts = shown.find(".goodput-parts li").all_inner_texts()
     assert [re.split(r"\d", part)[0].strip() for part in parts] == [
-        "Productive", "Starting", "Restoring", "Blocked by saves", "Recomputed", "Downtime", "Stalled",
+        "Productive", "Starting", "Restoring", "Blocked by saves", "Wasted", "Downtime", "Stalled",
     ]  # fmt: skip
     shares = [float(share) for part in parts for share in re.findall(r"([\d.]+) %", part)]
     assert sum(shares) == pytest.approx(100, abs=0.5)

@@ -52,11 +52,14 @@ from supervisor_core.run.model.run import (
     AtRisk,
     Goodput,
     Recovery,
+    Restart,
     Run,
     RunState,
     Session,
     Stall,
+    unplanned_since,
 )
+from supervisor_core.run.model.thresholds import Thresholds
 
 
 def unchecked(item: object) -> bool | None:
@@ -215,7 +218,7 @@ class RunFold:
                 secs=goodput.secs[AT_RISK],
                 saved_step=saved.step if saved.is_checkpoint else None,
             ),
-            advice=_advice(sessions, goodput),
+            advice=_advice(sessions, goodput, line.history.restarts, files.last_event_at),
             steps_per_sec=sessions[-1].steps_per_sec if sessions else None,
             nonfinite=sum(found.values for found in files.nonfinite_tags),
             loss_finite=loss_finite,
@@ -411,7 +414,9 @@ def _stalls(line: Timeline, state: RunState, now: float) -> list[Stall]:
     return found
 
 
-def _advice(sessions: Sequence[Session], goodput: Goodput) -> Advice:
+def _advice(
+    sessions: Sequence[Session], goodput: Goodput, restarts: Sequence[Restart], last_event_at: float | None
+) -> Advice:
     saved = [session.save_secs for session in sessions if session.save_secs is not None]
     blocked = [session.blocked_secs for session in sessions if session.blocked_secs is not None]
     intervals = [each.checkpoint_interval_secs for each in sessions if each.checkpoint_interval_secs is not None]
@@ -422,7 +427,10 @@ def _advice(sessions: Sequence[Session], goodput: Goodput) -> Advice:
         save_secs=sum(each.sum for each in saved),
         blocked_secs=sum(each.sum for each in blocked),
     )
-    return advice(costs, present_interval(costs, intervals[-1] if intervals else None))
+    found = advice(costs, present_interval(costs, intervals[-1] if intervals else None))
+    lately = unplanned_since(restarts, (last_event_at or 0.0) - Thresholds.restart_window_secs)
+    is_looping = len(lately) >= Thresholds.restarts  # where another interval helps nothing
+    return replaced(found, recommended_interval_secs=None, recommended_cost_ratio=None) if is_looping else found
 
 
 def _failures(sessions: Sequence[Session]) -> int:

@@ -17,10 +17,10 @@ from typing import Literal, NamedTuple
 from supervisor_core.run.judge.counters import launches_without_session
 from supervisor_core.run.judge.finding import KINDS, Finding, worst_first
 from supervisor_core.run.judge.findings import DEFAULTS, findings
-from supervisor_core.run.judge.state_findings import UNPLANNED, open_stall
+from supervisor_core.run.judge.state_findings import open_stall
 from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.program_launch import final_launch
-from supervisor_core.run.model.run import Run, Session, Stall
+from supervisor_core.run.model.run import UNPLANNED, Run, Session, Stall
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.model.thresholds import Thresholds
 from supervisor_core.run.model.words import DAY_SECS

@@ -13,11 +13,8 @@ from supervisor_core.run.judge.finding_subject import Subject, found, process
 from supervisor_core.run.judge.troubles import UNKNOWN_WHY, at_death
 from supervisor_core.run.judge.wordings import BEFORE, say
 from supervisor_core.run.model.program_launch import ProgramLaunch, final_launch, launch_end, launch_text
-from supervisor_core.run.model.run import Outcome, Restart, Run, Session, Stall
+from supervisor_core.run.model.run import UNPLANNED, Restart, Run, Session, Stall, unplanned_since
 from supervisor_core.run.model.words import counted, duration, in_a_line, next_sentence, sentence
-
-UNPLANNED: frozenset[Outcome] = frozenset(("lost", "error", "signal", "unknown"))
-"""Ends of sessions that count towards a restart loop, as in the alert."""
 
 NOT_STARTING = 2
 """How many launches must have ended before their first event."""
@@ -178,19 +175,12 @@ def _silent(about: Subject) -> Iterator[Finding]:
         yield found("silent", words, since=since, action=action, of=last, step=run.step)
 
 
-def _unplanned_since(run: Run, since: float) -> list[float]:
-    """Return the times of the unplanned restarts since a time, in order."""
-    return sorted(
-        at for each in run.restarts if each.reason in UNPLANNED and (at := each.at) is not None and at >= since
-    )
-
-
 def restarts(about: Subject) -> Iterator[Finding]:
     """Yield that the run is restarted again and again, or was restarted."""
     run, limits = about.run, about.thresholds
     if run.state in ("completed", "stopped"):
         return
-    times = _unplanned_since(run, about.now - limits.restart_window_secs)
+    times = unplanned_since(run.restarts, about.now - limits.restart_window_secs)
     why = _why_restarted(run)
     if len(times) >= limits.restarts:
         yield found(
@@ -324,9 +314,7 @@ def ending(about: Subject) -> Iterator[Finding]:
         yield found("resumed_not_exactly", words, since=last.started_at, step=last.restored_step)
     interval, best = run.advice.present_interval_secs, run.advice.recommended_interval_secs
     unplanned = sum(item.reason in UNPLANNED for item in run.restarts)
-    is_looping = len(_unplanned_since(run, about.now - limits.restart_window_secs)) >= limits.restarts
-    is_judged = unplanned >= limits.failures_to_judge and not is_looping  # in a loop another interval helps nothing
-    if run.state == "running" and best and interval and is_judged:
+    if run.state == "running" and best and interval and unplanned >= limits.failures_to_judge:
         ratio = interval / best
         if ratio > limits.interval_factor or ratio < 1 / limits.interval_factor:
             yield found(

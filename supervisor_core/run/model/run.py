@@ -8,7 +8,7 @@ the terms and the rules of inference.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -204,6 +204,15 @@ class Restart:
     inferred: bool
     launch: ProgramLaunch | None = None
     """The launch that ended before it; None without a restarter outside."""
+
+
+UNPLANNED: frozenset[Outcome] = frozenset(("lost", "error", "signal", "unknown"))
+"""Ends of sessions that count towards a restart loop."""
+
+
+def unplanned_since(restarts: Iterable[Restart], since: float) -> list[float]:
+    """Return the times of the unplanned restarts since a time, in order."""
+    return sorted(at for each in restarts if each.reason in UNPLANNED and (at := each.at) is not None and at >= since)
 
 
 def rewound(from_step: int | None, to_step: int | None) -> int | None:

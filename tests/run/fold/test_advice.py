@@ -159,17 +159,18 @@ def test_a_run_that_fails_all_the_time_is_not_advised_to_save_all_the_time(
 
 def test_sessions_that_get_the_run_no_further_are_no_failures_of_it(trainer: Any, run_of: Callable[..., Run]) -> None:
     """A loop of crashes at one step, or before the first, says nothing about how often a training fails. Of sessions
-    that do get it further, each counts."""
+    that do get it further, each counts; while they are a loop, nothing is recommended."""
     for gained, counted in ((0, 1), (1, 8)):
         sessions = []
         for attempt in range(1, 9):
             at = sessions[-1].now + 5 if sessions else 1e9
             first = trainer(str(attempt), at, attempt=attempt).ready(100 + gained * attempt).train(99)
             sessions.append(first.save(blocked_secs=0.5).train(50))
-        stillborn = trainer("9", sessions[-1].now + 5, attempt=9).spend(3)
+        stillborn = trainer("9", sessions[-1].now + 3600, attempt=9).spend(3)
         run = run_of(*sessions, stillborn, now=2e9)
         assert run.advice.failures == counted
         assert (run.advice.recommended_interval_secs is None) is (gained == 0)
+        assert run_of(*sessions, now=2e9).advice.recommended_interval_secs is None
 
 
 def test_no_interval_near_the_time_between_failures_is_recommended() -> None:
