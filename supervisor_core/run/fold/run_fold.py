@@ -259,7 +259,8 @@ class RunFold:
                 file.ahead_secs = ahead_secs
             files = sorted(self._files.values(), key=lambda file: file.order)
             self._launches = merged(launch for file in files for launch in file.restarter_launches.launches.items)
-            self._timeline = timeline_of(self._session_facts(files), self._launches, self._kept_ticks)
+            written = {path: written.at for path, written in self._written.items()}
+            self._timeline = timeline_of(self._session_facts(files), self._launches, self._kept_ticks, written)
             history = self._timeline.history
             sessions = history.sessions
             last = sessions[-1].files if sessions else ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -11,7 +11,7 @@ from supervisor_core.events.record_fields import replaced
 from supervisor_core.run.fold.end import RECORDED, end_by_launch, end_by_next, ended, outcome_before
 from supervisor_core.run.fold.goodput import COMPLETED, GoodputWalk
 from supervisor_core.run.fold.session_facts import SessionFacts
-from supervisor_core.run.fold.session_fold import CLOCK_SET_SECS, WorkerReport, merged_history, natural_order
+from supervisor_core.run.fold.session_fold import CLOCK_SET_SECS, NOTHING, WorkerReport, merged_history, natural_order
 from supervisor_core.run.model.checkpoints import Checkpoint, passed_over
 from supervisor_core.run.model.program_launch import ProgramLaunch
 from supervisor_core.run.model.run import (
@@ -23,6 +23,8 @@ from supervisor_core.run.model.run import (
     rewound,
 )
 
+OUTLIVES_SECS = 120.0
+"""A session outlives a newer one without a record of its end if it writes this long after it."""
 RATE_MARGIN = 2.0
 """An unseen session may have been faster than its highest reported rate by this factor."""
 
@@ -43,7 +45,10 @@ class Timeline:
 
 
 def timeline_of(
-    facts: Iterable[SessionFacts], launches: Sequence[ProgramLaunch], kept_spans: int | None = None
+    facts: Iterable[SessionFacts],
+    launches: Sequence[ProgramLaunch],
+    kept_spans: int | None = None,
+    written: Mapping[str, float] = NOTHING,
 ) -> Timeline:
     """Return the timeline of sessions given in any order.
 
@@ -51,8 +56,9 @@ def timeline_of(
         facts: each session by itself.
         launches: of its program, in order.
         kept_spans: how many of each worker's newest spans are kept; None: all.
+        written: when each events file was last written, by path and by one clock.
     """
-    ordered = in_order(facts)
+    ordered = _with_living_last(in_order(facts), written)
     if ordered and not ordered[-1].ended_itself and not ordered[-1].session.gone:
         ordered[-1] = ended(ordered[-1], end_by_launch(ordered[-1].session, launches))
     builder = _TimelineBuilder(kept_spans)
@@ -165,6 +171,26 @@ def in_order(facts: Iterable[SessionFacts]) -> list[SessionFacts]:
     for other in others:
         position = next((index for index, each in enumerate(ordered) if _by_time(each) > _by_time(other)), len(ordered))
         ordered.insert(position, other)
+    return ordered
+
+
+def _with_living_last(ordered: list[SessionFacts], written: Mapping[str, float]) -> list[SessionFacts]:
+    """Return sessions in order, but last the one that outlives the newest: two chiefs may write in one logdir
+    (``exclusive_logdir=False``). It resumed nothing after the other. In a copy, files are later than their events."""
+    if len(ordered) < 2 or ordered[-1].session.inferred:
+        return ordered
+
+    def written_at(facts: SessionFacts) -> float:
+        return max((written.get(path, -math.inf) for path in facts.session.files), default=-math.inf)
+
+    newest = ordered[-1]
+    silent_secs = OUTLIVES_SECS if newest.session.is_open else 0.0
+    for index in reversed(range(len(ordered) - 1)):
+        session, at = ordered[index].session, written_at(ordered[index])
+        is_own = not (session.inferred or session.gone) and at <= (session.ended_at or 0.0) + OUTLIVES_SECS
+        if is_own and at > written_at(newest) + silent_secs:
+            living = replace(ordered[index], session=replaced(session, adopted=True))
+            return [*ordered[:index], *ordered[index + 1 :], living]
     return ordered
 
 
