@@ -57,6 +57,7 @@ class Scripted:
         observed: the number of recomputed losses that were equal.
         skipped: checkpoints that its restore passed over.
         nan_from: the step from which the loss is NaN.
+        is_doubted: whether saves after that are in doubt.
         placed: the fields of the session record that say whose it is and on what it runs.
         host: the machine.
     """
@@ -77,6 +78,7 @@ class Scripted:
     observed: int = 0
     skipped: tuple[dict[str, str], ...] = ()
     nan_from: int | None = None
+    is_doubted: bool = True
     placed: dict[str, Any] = field(default_factory=dict)
     host: str = "trainer-0"
     at: float = field(init=False)
@@ -154,7 +156,7 @@ class Scripted:
                 self._tick("summary", 30.0)
             if self.at >= self._next_save:
                 self._next_save = self.at + self.save_every
-                doubt = DOUBT if math.isnan(self._value("loss", self.step)) else None
+                doubt = DOUBT if self.is_doubted and math.isnan(self._value("loss", self.step)) else None
                 self.save("OSError: [Errno 28] No space left on device" if failing_saves else None, doubt)
             self.beat()
         return self.flush()

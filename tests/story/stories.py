@@ -241,6 +241,14 @@ def _nan_for_hours(run: Path, now: float) -> GoesOn:
     return _nan(run, now, (KEPT_SAVES + 10) * 120.0)
 
 
+def _nan_without_doubts(run: Path, now: float) -> GoesOn:
+    """The program writes the loss by itself: its saves are not in doubt."""
+    session = Scripted(run, now - HOUR - (KEPT_SAVES + 10) * 120.0, is_doubted=False).train(HOUR - 10)
+    _files(run)
+    session.nan_from = session.step + 1
+    return trains(session.train((KEPT_SAVES + 10) * 120.0))
+
+
 def _nan_and_no_saves(run: Path, now: float) -> GoesOn:
     return _nan(run, now, failing_saves=True)
 
@@ -646,6 +654,7 @@ STORIES: dict[str, Story] = {
     "saves no more": Story(_saves_no_more, ("warn checkpoint_overdue",), "older than 3"),
     "has a loss that is NaN": Story(_nan, ("page loss_not_finite",), "since step"),
     "has had NaN for hours": Story(_nan_for_hours, ("page loss_not_finite",), "since step"),
+    "has NaN that its saves do not know": Story(_nan_without_doubts, ("page loss_not_finite",), "since step"),
     "has NaN and a full disk": Story(_nan_and_no_saves, ("page saves_failing", "page loss_not_finite")),
     "completed with NaN": Story(_nan_and_completed, ("info loss_not_finite",)),
     "says something": Story(_says, ("page notice", "info notice"), "accuracy fell"),

@@ -77,7 +77,7 @@ def test_after_nan_a_restart_is_led_to_the_last_good_checkpoint(said: Mapping[st
     lost, nan = said["was killed with NaN"]
     assert nan.is_command and nan.action is not None and nan.action.startswith("tb-supervisor rewind -- '")
     assert f"({nan.action})" in (lost.action or "")
-    for name in ("has a loss that is NaN", "has had NaN for hours"):
+    for name in ("has a loss that is NaN", "has had NaN for hours", "has NaN that its saves do not know"):
         (alive,) = said[name]
         assert (alive.action or "").startswith("Stop the training, then rewind it (tb-supervisor rewind -- '")
     for found in said["was killed with NaN, its checkpoint elsewhere"]:

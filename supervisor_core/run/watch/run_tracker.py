@@ -6,6 +6,7 @@ What a session cannot write into its events file is looked up elsewhere, see `li
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -293,6 +294,11 @@ class RunTracker:
             self._date_files(now)
             present = self._presence.within(self.index.directory)
             run = self._fold.run(clock.now(now), present, restarter_runs, self._writer.is_alive)
+            if not self._all_saves and run.loss_finite is False and _lacks_saves(run):
+                self._all_saves = True  # the last good one may be among those that are not kept
+                self._let_go()
+                self._look_around(now, boot_now)
+                run = self._fold.run(clock.now(now), present, restarter_runs, self._writer.is_alive)
             if run.state in _MOVING and not (run.sessions and run.sessions[-1].gone):
                 run = with_verdict(with_ranks(run, self._live.ranks), clock.now(now))
             elif run.state == "failed" and has_lost_unknown_rank(run):
@@ -377,6 +383,11 @@ def _skew(run: Run, secs: float | None) -> float | None:
     that is behind."""
     is_late = secs is not None and run.sessions[-1].inferred and -LEAST_HANG_TIMEOUT_SECS < secs < 0.0
     return None if is_late else secs
+
+
+def _lacks_saves(run: Run) -> bool:
+    kept = Counter(saved.session for saved in run.checkpoints)
+    return any(session.saves > kept[session.id] for session in run.sessions)
 
 
 def _is_expected(session: Session, now: float) -> bool:
