@@ -218,6 +218,13 @@ def test_two_trainings_of_one_name(fires: Callable[..., None]) -> None:
     fires(session("a", T) | session("b", T.replace('"t"', '"u"')), {9: set(), 11: twice})
     fires(session("a", E, "1x20 stale") | session("b", T) | WATCHED, {9: set(), 11: twice, 25: set()})
     fires(session("a", E, "1x5 stale") | session("b", T) | WATCHED, {11: set()})
+    died = {
+        f"up{{{E}}}": "1x14 0x10 1x20",
+        f"supervisor_exporter_build_info{{{E}}}": "1x14 stale _x9 1x20",
+        f'supervisor_exporter_last_refresh_timestamp_seconds{{{E},logdir="/logs"}}': "0+60x14 stale _x12 1620+60x20",
+    }
+    both = session("a", E, "1x14 stale") | session("b", E, "1x14 stale")
+    fires(died | both, {12: twice, 16: twice, 24: twice, 27: twice, 30: set()})
 
 
 def test_exporters_and_logdirs(fires: Callable[..., None]) -> None:
