@@ -33,16 +33,23 @@ class CheckpointStats:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._newest: Checkpoint | None = None
+        self._good: Checkpoint | None = None
         self._error: str | None = None
         self._saves = self._failures = self._in_a_row = 0
         self._save_secs = Histogram(SAVE_BOUNDS)
         self._blocked_secs = Histogram(SAVE_BOUNDS)
 
-    def restored(self, *, path: str, step: int | None, saved_at: float | None, size_bytes: int | None) -> None:
-        """Record the restored checkpoint: it is the newest one until the next save."""
+    def restored(
+        self, *, path: str, step: int | None, saved_at: float | None, size_bytes: int | None, is_good: bool = False
+    ) -> None:
+        """Record the restored checkpoint: it is the newest one until the next save.
+
+        Args:
+            is_good: whether it is known not to be in doubt.
+        """
         restored = Checkpoint(session="", path=path, step=step, bytes=size_bytes, at=saved_at)
         with self._lock:
-            self._newest = restored
+            self._newest, self._good = restored, restored if is_good else None
 
     def saved(self, record: CheckpointRecord, at: float) -> None:
         """Count a save, successful or failed, that ended at wall time ``at``. Empty saves are not counted."""
@@ -55,6 +62,7 @@ class CheckpointStats:
                 self._blocked_secs.add(record.blocked_secs or 0.0)
                 self._saves, self._in_a_row = self._saves + 1, 0
                 self._newest, self._error = Checkpoint(**values_of(record), at=at), None
+                self._good = self._newest if record.doubt is None else self._good
 
     @property
     def newest(self) -> tuple[str, int | None] | None:
@@ -85,9 +93,12 @@ class CheckpointStats:
         recommended = None if costs is None else recommended_interval(costs)
         present = None if costs is None or recommended is None else present_interval(costs, interval_secs)
         with self._lock:
-            newest = self._newest
+            newest, good = self._newest, self._good
         return CheckpointStatus(
-            recommended_interval_secs=recommended, present_interval_secs=present, last_success=newest
+            recommended_interval_secs=recommended,
+            present_interval_secs=present,
+            last_success=newest,
+            last_good=good,
         )
 
     def of_session(self) -> dict[str, Any]:

@@ -12,14 +12,15 @@ from supervisor_core.base.log import command_line
 from supervisor_core.process.stacks import MAIN_THREAD, whereabouts
 from supervisor_core.run.fold.notices import notice_text
 from supervisor_core.run.judge.finding import Finding, Severity, worst_first
-from supervisor_core.run.judge.finding_subject import found
+from supervisor_core.run.judge.finding_subject import found, rewinding_with
 from supervisor_core.run.judge.held import HOLDS, DailyTexts
-from supervisor_core.run.judge.part_findings import ONE_TASK
+from supervisor_core.run.judge.part_findings import BEGIN_AGAIN, ONE_TASK, stop_and_rewind
 from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.run import Session
 from supervisor_core.run.model.thresholds import Thresholds
 from supervisor_core.run.model.words import counted, next_sentence, sentence
 from supervisor_core.run.status import RunStatus
+from supervisor_core.storage.local import absolute
 
 _UNKNOWN = "the training's log has the reason"
 
@@ -73,7 +74,14 @@ def _findings(status: RunStatus, session: Session, now: float, limits: Threshold
         text = say("events_failing", why=sentence(session.events_error or _UNKNOWN))
         yield found("events_failing", text, command=command_line("df", "-h", "--", logdir))
     if status.loss_finite is False:
-        yield found("loss_not_finite", say("loss_not_finite", since=""), command=inspect)
+        good, text = status.checkpoint.last_good, say("loss_not_finite", since="")
+        if good is not None and good.path is not None:
+            rewinding = rewinding_with(command_line("tb-supervisor", "rewind", "--", absolute(good.path)))
+            yield found("loss_not_finite", text, action=stop_and_rewind(good, rewinding))
+        elif status.checkpoint.last_success is None:
+            yield found("loss_not_finite", text, action=f"Stop the training. {BEGIN_AGAIN}")
+        else:  # the records of earlier sessions say which checkpoint is good
+            yield found("loss_not_finite", text, command=inspect)
     for severity, each in {each.severity: each for each in status.notices}.items():
         if now - (each.at or 0.0) < limits.notice_secs:
             yield Finding(

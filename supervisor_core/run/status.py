@@ -32,6 +32,8 @@ class CheckpointStatus:
     """How often the run saves, to compare with that; None where that is unknown."""
     last_success: Checkpoint | None = None
     """The newest successful checkpoint."""
+    last_good: Checkpoint | None = None
+    """The newest one that is not in doubt; None where none is known, and of an exporter's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

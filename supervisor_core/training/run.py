@@ -276,7 +276,9 @@ class Run(Notifies):
                 self._step = step = manifest.step
                 self._exactness = self.state.resume(manifest, tree, versions())
                 at, size = manifest.saved_at, manifest.bytes
-                recorder.saves.restored(path=sealed.path, step=step, saved_at=at, size_bytes=size)
+                recorder.saves.restored(
+                    path=sealed.path, step=step, saved_at=at, size_bytes=size, is_good=manifest.doubt is None
+                )
         self.goal.restored()
         self._saver, exactness = saver, self._exactness  # before the restore there is nothing to save
         if self._writer is not None:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from supervisor_core.events.telemetry import ThreadStatus, WorkerStatus
 from supervisor_core.metrics.own_findings import OwnFindings
+from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.run import Session
-from supervisor_core.run.status import RunStatus, StallStatus
+from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus
 
 SESSION = Session(session="s", ended_at=None, outcome="running", inferred=False, phase="training")
 WELL = RunStatus(run="r", active=True, session=SESSION, info={"logdir": "/my logs/r"})
@@ -40,6 +41,24 @@ def test_each_is_held_once_it_has_lasted() -> None:
     assert failing.text == "Checkpoints cannot be saved: OSError: full."
     assert own.held(WELL, 1601.0) == ()
     assert [found.kind for found in own.held(ILL, 1602.0)] == ["loss_not_finite"]
+
+
+def test_the_first_step_after_nan_is_that_of_an_exporter() -> None:
+    """Which checkpoint is good and how to resume from it, or that there is none."""
+    good = Checkpoint(session="s", at=1.0, step=1200, path="/my logs/r/ckpt-1200")
+    doubted = replace(good, step=1300, path="/my logs/r/ckpt-1300", doubt="The loss was NaN.")
+
+    def action(**checkpoint: Checkpoint) -> str | None:
+        status = replace(WELL, loss_finite=False, checkpoint=CheckpointStatus(**checkpoint))
+        (found,) = OwnFindings().held(status, 1000.0)
+        return found.action
+
+    assert action(last_success=doubted, last_good=good) == (
+        "Stop the training, then rewind it (tb-supervisor rewind -- '/my logs/r/ckpt-1200'): the next start resumes "
+        "from the last good checkpoint, of step 1,200."
+    )
+    assert action() == ("Stop the training. No good checkpoint is known: begin again at step 0, in another directory.")
+    assert action(last_success=doubted) == "tb-supervisor inspect --run=. -- '/my logs/r'"
 
 
 def test_nothing_is_held_of_a_session_that_has_ended() -> None:

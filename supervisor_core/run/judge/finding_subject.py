@@ -110,8 +110,7 @@ class Subject:
 
     def rewinding(self, good: Checkpoint) -> str:
         """Return what lets the next start resume from an earlier checkpoint, as a clause."""
-        command = self.rewind(good)
-        return f"rewind it ({command})" if command else "rewind it to a checkpoint outside of the run's directory"
+        return rewinding_with(self.rewind(good))
 
     def has_later(self, good: Checkpoint) -> bool:
         """Return whether a start would resume from a checkpoint that was saved after this one."""
@@ -129,6 +128,11 @@ class Subject:
         how = "start the training again" + (" by the same tb-supervisor command with --reset" if is_given_up else "")
         saved = rewound or self.newest_checkpoint()
         return how if saved is None or saved.step is None else f"{how}; it resumes at step {saved.step:,}"
+
+
+def rewinding_with(command: str | None) -> str:
+    """Return a `Subject.rewind` as a clause."""
+    return f"rewind it ({command})" if command else "rewind it to a checkpoint outside of the run's directory"
 
 
 def found(

@@ -14,6 +14,7 @@ from supervisor_core.run.judge.finding import SEVERITIES, Finding
 from supervisor_core.run.judge.finding_subject import Subject, found
 from supervisor_core.run.judge.troubles import UNKNOWN_WHY, command_for, failed_saves, why_not_saved
 from supervisor_core.run.judge.wordings import say
+from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.run import Session, WorkerHistory
 from supervisor_core.run.model.words import counted, duration, in_a_line, named, next_sentence, rate, sentence
 from supervisor_core.storage.local import absolute
@@ -142,6 +143,20 @@ def _saves_failing(about: Subject, last: Session) -> Finding:
     )
 
 
+BEGIN_AGAIN = "No good checkpoint is known: begin again at step 0, in another directory."
+
+
+def stop_and_rewind(good: Checkpoint, rewinding: str) -> str:
+    """Return what to do about a live training whose loss is not finite.
+
+    Args:
+        good: the last good checkpoint.
+        rewinding: what lets the next start resume from it, as a clause.
+    """
+    then = f"the next start resumes from the last good checkpoint, of step {good.step or 0:,}"
+    return f"Stop the training, then {rewinding}: {then}."
+
+
 def loss(about: Subject) -> Iterator[Finding]:
     """Yield that the newest loss is not finite."""
     run, last = about.run, about.last
@@ -155,11 +170,9 @@ def loss(about: Subject) -> Iterator[Finding]:
     since, good = run.loss_nonfinite_since, run.last_good
     command = None
     if good is None:
-        action = "No good checkpoint is known: begin again at step 0, in another directory."
-        action = f"Stop the training. {action}" if may_go_on else action
+        action = f"Stop the training. {BEGIN_AGAIN}" if may_go_on else BEGIN_AGAIN
     elif may_go_on:
-        then = f"the next start resumes from the last good checkpoint, of step {good.step or 0:,}"
-        action = f"Stop the training, then {about.rewinding(good)}: {then}."
+        action = stop_and_rewind(good, about.rewinding(good))
     elif about.has_later(good):
         command = about.rewind(good)
         action = command or next_sentence(about.rewinding(good)).strip()
