@@ -119,6 +119,11 @@ class PreparedPosition(LoaderPosition):
             if seed is not None:
                 sampler.initial_seed = seed
 
+    def let_go(self) -> None:
+        """See `LoaderPosition.let_go`."""
+        super().let_go()
+        self._prepared = self._fetches = None
+
     def _seeds(self) -> list[int | None]:
         """Return the seeds from which samplers shuffle by the epoch's number; None for others."""
         seeds = (getattr(item, "initial_seed", None) for item in all_samplers(self._loader))

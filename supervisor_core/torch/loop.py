@@ -11,10 +11,12 @@ from typing import Any
 
 from supervisor_core.base.errors import LogdirInUseError, RanksError
 from supervisor_core.engine.loop_exit import LoopExit, loop_exit
+from supervisor_core.torch.accelerated import unprepared
 from supervisor_core.torch.loop_frame import ENUMERATED, LoopFrame, asking, is_enumerated
 from supervisor_core.torch.optimizer_steps import OptimizerSteps, UnsavedOptimizers
 from supervisor_core.torch.position import EMPTY, LoaderPosition, RangePosition, batches_of, loader_facts
 from supervisor_core.torch.ranks import TorchRanks, present_ranks
+from supervisor_core.torch.workers import release
 from supervisor_core.training import random_state
 from supervisor_core.training.in_loop import InLoop, end_of_epoch, last_of_epoch
 from supervisor_core.training.position import Accumulated
@@ -60,6 +62,7 @@ class SupervisedLoop(InLoop):
         self.run = run
         self._parts = parts
         self._loader = loader
+        self._dataset: Any = None
         self._position = position
         self._limits = limits
         self._ranks = ranks
@@ -138,12 +141,12 @@ class SupervisedLoop(InLoop):
         """Return the number of batches in an epoch, as the loader does."""
         if self._end < 0:
             raise TypeError("The loader has no length.")
-        return len(self._loader)
+        return self._end
 
     @property
     def dataset(self) -> Any:
         """The loader's dataset."""
-        return self._loader.dataset
+        return self._dataset if self._loader is None else self._loader.dataset
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches that are left, of all epochs; within a loop over `epochs` those of that epoch."""
@@ -277,7 +280,20 @@ class SupervisedLoop(InLoop):
         """End the session: at the loop's end, and where a training ends within an epoch of a loop over `epochs`."""
         self._has_ended = True
         self._look_no_more()
-        self.run.__exit__(None if error is None else type(error), error, None)
+        try:
+            self.run.__exit__(None if error is None else type(error), error, None)
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Hold the loader no more: its persistent workers end with the last reference to it."""
+        if not self._counts_steps and self._loader is not None:
+            release(unprepared(self._loader))
+            self._dataset = getattr(self._loader, "dataset", None)
+            self._position.let_go()
+            self._loader = self._frame = None
+            self._given = {}
+            self._unsaved = UnsavedOptimizers(())
 
     def _look_no_more(self) -> None:
         self._steps.end()
@@ -325,7 +341,10 @@ class SupervisedLoop(InLoop):
         elif left.is_clean:
             self._body_left()
         self._look_no_more()
-        self.run.left_by(left)
+        try:
+            self.run.left_by(left)
+        finally:
+            self._let_go()
 
     def _body_left(self) -> None:
         """The body was left by ``break``: count its step if it was made."""

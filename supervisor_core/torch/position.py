@@ -242,6 +242,10 @@ class LoaderPosition(Part):
         self._follows = self._follows or self._start is not None
         self.epoch, self.batch, self._start, self.is_over = self.epoch + 1, 0, None, False
 
+    def let_go(self) -> None:
+        """Hold the loader no more: nothing is saved or iterated any more."""
+        self._loader = ()
+
     @property
     def _samples(self) -> int | None:
         return samples_of(self._loader)
@@ -430,6 +434,9 @@ class RangePosition(Part):
     def batches(self) -> range:
         """Return the numbers that are left."""
         return range(self.batch, self._stop)
+
+    def let_go(self) -> None:
+        """See `LoaderPosition.let_go`."""
 
     def generators(self) -> list[Any]:
         """Return none."""

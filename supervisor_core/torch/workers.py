@@ -1,7 +1,7 @@
 """A `DataLoader`'s workers outlive the trainer's stop signals, which mostly go to a whole group of processes.
 
 A worker that dies first takes the trainer with it: PyTorch raises an error in the middle of its step, and the step is
-lost. So a worker goes on until the trainer ends it, has ended itself, or has had the time that it has for its end.
+lost. So a worker goes on until the loop or the trainer has ended, or the trainer has had the time it has for its end.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from multiprocessing.util import Finalize
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ from torch.utils.data import get_worker_info
 
 from supervisor_core.training.objects import access
 
-_CHECK_SECS = 0.5
+_CHECK_SECS = 0.1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -35,6 +37,12 @@ def outlive_signals(loader: Any, most_secs: float) -> None:
         given = loader.worker_init_fn
         if not isinstance(given, Outliving):
             loader.worker_init_fn = Outliving(given, most_secs)
+
+
+def release(loader: Any) -> None:
+    """Let the workers of a loader end at SIGTERM at once again: the loop has ended."""
+    if isinstance(outliving := getattr(loader, "worker_init_fn", None), Outliving):
+        outliving.released.fill_(1)
 
 
 def iterate(loader: Any) -> Iterator[Any]:
@@ -59,6 +67,12 @@ class Outliving:
     def __init__(self, given: Callable[[int], object] | None, most_secs: float) -> None:
         self._given = given
         self._most_secs = most_secs
+        self.released = torch.zeros(1, dtype=torch.uint8)
+        """Shared with the workers: 1 once they need not outlive a signal any more."""
+        with suppress(RuntimeError, OSError):  # without shared memory they always outlive it
+            self.released.share_memory_()
+        # Persistent workers live until the process exits; multiprocessing then sends them SIGTERM, and waits for them.
+        Finalize(None, self.released.fill_, (1,), exitpriority=0)
 
     def __call__(self, worker: int) -> None:
         """Called in the worker, after PyTorch has set its handlers."""
@@ -68,18 +82,18 @@ class Outliving:
         for signum in _SIGNALS:
             signal.signal(signum, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        arguments = (read, os.getppid(), self._most_secs)
+        arguments = (read, os.getppid(), self._most_secs, self.released)
         threading.Thread(target=_end_after, args=arguments, name="worker-end", daemon=True).start()
         if self._given is not None:
             self._given(worker)
         note_states()
 
 
-def _end_after(pipe: int, trainer: int, most_secs: float) -> None:
+def _end_after(pipe: int, trainer: int, most_secs: float, released: torch.Tensor) -> None:
     while os.read(pipe, 1) != bytes([signal.SIGTERM]):
         pass
     until, pause = time.monotonic() + most_secs, threading.Event()
-    while os.getppid() == trainer and time.monotonic() < until:
+    while not released[0] and os.getppid() == trainer and time.monotonic() < until:
         pause.wait(_CHECK_SECS)
     os._exit(0)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing.util
 import re
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-f
 import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: once here, not in each trial
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
+from supervisor_core import Options  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 
 
@@ -119,3 +123,53 @@ def test_an_optimizer_that_makes_no_step_is_named(tmp_path: Path, caplog: pytest
     for _ in supervised(range(1001).__iter__(), tmp_path / "run", model=model, optimizer=given):
         other.step()
     assert caplog.text.count("1000 batches, and the optimizer has made no step: nothing is saved") == 1
+
+
+@pytest.mark.parametrize("form", ["for", "with", "del", "break", "exception"])
+def test_workers_end_with_the_loop(tmp_path: Path, form: str) -> None:
+    """Persistent workers wait for no stop timeout once the loop has ended, however it ends."""
+
+    def body(say: Say) -> None:
+        loader: Any = DataLoader(TensorDataset(torch.randn(16, 4)), 8, num_workers=2, persistent_workers=True)
+        model = torch.nn.Linear(4, 1)
+        options = Options(stop_timeout_secs=100_000)
+
+        def work(loader: Any) -> None:
+            loop = supervised(loader, tmp_path / "run", epochs=2, model=model, options=options)
+            with loop if form == "with" else nullcontext():
+                for (features,) in loop:
+                    model(features).sum().backward()
+                    if form == "exception":
+                        raise ZeroDivisionError
+                    if form == "break":
+                        break
+
+        with suppress(ZeroDivisionError):
+            work(loader)
+        workers = multiprocessing.active_children()
+        assert len(workers) == 2
+        if form == "del":
+            gc.disable()
+            del loader
+        else:
+            for worker in workers:
+                worker.terminate()
+        for worker in workers:
+            worker.join()
+        say("ended")
+
+    assert trial(tmp_path, body) == (0, ["ended"])
+
+
+def test_workers_end_with_their_trainer(tmp_path: Path) -> None:
+    """A trainer that exits within the loop waits for no stop timeout either."""
+
+    def body(say: Say) -> None:
+        loader: Any = DataLoader(TensorDataset(torch.randn(16, 4)), 8, num_workers=2, persistent_workers=True)
+        options = Options(stop_timeout_secs=100_000)
+        batches = iter(supervised(loader, tmp_path / "run", model=torch.nn.Linear(4, 1), options=options))
+        next(batches)
+        multiprocessing.util._exit_function()  # type: ignore[attr-defined]  # as at the interpreter's end
+        say(f"{len(multiprocessing.active_children())} left")
+
+    assert trial(tmp_path, body) == (0, ["0 left"])
