@@ -7,6 +7,7 @@ import math
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -27,6 +28,7 @@ from supervisor_core.engine.loop_exit import LoopExit
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import ServiceInterval, Trigger
+from supervisor_core.process.stacks import location, user_line
 from supervisor_core.run.status import RunStatus
 from supervisor_core.storage.local import absolute, join
 from supervisor_core.training.save_point import Due, SavePoint, SavePolicy
@@ -126,6 +128,13 @@ class RunEnding(Ending):
         self.saves = False
         self.signals.catch_up(STOP_GRACE_SECS)
         return None if self.signals.received is not None else SupervisorError(text)
+
+    def describe(self, error: BaseException) -> str:
+        """See `Ending.describe`; with the line of the program that it came from."""
+        frames = traceback.extract_tb(error.__traceback__)
+        line = user_line([f"{frame.filename}:{frame.lineno or 0} {frame.name}" for frame in frames])
+        kind, _, text = super().describe(error).partition(": ")
+        return f"{kind}: {text}" if line is None else f"{kind} at {location(line)}: {text}"
 
     def is_save_wanted(self) -> bool:
         """See `Ending.is_save_wanted`."""
@@ -363,6 +372,17 @@ class Run(Notifies):
         """Save in the background if a checkpoint is due: between two steps, after `count_step`."""
         if self._step >= self._due.step or self._monotonic() >= self._due.at:
             self._save_due()
+
+    def began_again(self, step: int) -> None:
+        """For an adapter: the framework has begun its loop again within the session, at this step."""
+        self._recorder_now.progress.rewound(step)
+        self._step = step
+        if self._saver is not None:
+            self._saver.began_again(step)
+
+    def describe(self, error: BaseException) -> str:
+        """Return an exception's type, place and text, as the session's record has them."""
+        return self._ending.describe(error)
 
     def moved(self) -> None:
         """Say that the training makes progress that is no step, as a batch whose gradients are only accumulated."""

@@ -248,6 +248,12 @@ class Saver(Checkpoints):
         and the next save of the same step is made."""
         self._version += 1
 
+    def began_again(self, step: int) -> None:
+        """The framework has begun its loop again, at this step: the state is another one, and the next save is due as
+        after a start."""
+        self.state_changed()
+        self._plan(step)
+
     def loop_ended(self, step: int) -> None:
         """Say that the loop has ended after this step, and that it is left by the thread that calls."""
         self._left_at = threading.get_ident(), step

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
+import sys
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from types import FrameType
 from typing import Any
 
-from transformers import IntervalStrategy, TrainerCallback
+from accelerate.utils.memory import should_reduce_batch_size
+from transformers import IntervalStrategy, Trainer, TrainerCallback
 
 from supervisor_core.base.errors import CheckpointError, SupervisorError
 from supervisor_core.base.options import Options, refuse_verify_resume
@@ -34,6 +39,8 @@ from supervisor_core.transformers.sealing import PREFIX, SealingSaver
 _LOG = logging.getLogger("supervisor_core")
 
 LEFT = "An exception left train(), or sys.exit()."
+LOOP = "_inner_training_loop"
+"""The Trainer's method that `train` calls, again after each batch size that was too large."""
 TRAIN_ONCE = "Call train() once, with num_train_epochs or max_steps for all of them."
 
 
@@ -57,10 +64,6 @@ class SupervisorCallback(TrainerCallback):
         trainer = Trainer(model, args, train_dataset=data, callbacks=[supervisor])
         trainer.train(resume_from_checkpoint=supervisor.resume_from())
 
-        A callback does not see an exception that ends ``train()``. With a ``with`` statement the session ends with it:
-
-        with supervisor:
-            trainer.train(resume_from_checkpoint=supervisor.resume_from())
     """
 
     def __init__(
@@ -83,6 +86,10 @@ class SupervisorCallback(TrainerCallback):
         self._is_training = False
         self._draws = data.DrawWatch()
         self._doubt = 0
+        self._facts: dict[str, str] = {}
+        self._others: tuple[str, ...] = ()
+        self._out_of_memory: str | None = None
+        """The error after which the Trainer begins its loop again with a smaller batch size."""
         self._is_stopped: Callable[[], object] = bool
         self._is_put_off = self._is_evaluation_skipped = False
         self.run: Run | None = None
@@ -146,6 +153,7 @@ class SupervisorCallback(TrainerCallback):
         ranks.refuse_split(args, kwargs.get("model"), kwargs.get("optimizer"))
         args.output_dir = absolute(args.output_dir)
         self._args = args
+        self._watch_loop()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin a session.
@@ -157,13 +165,17 @@ class SupervisorCallback(TrainerCallback):
         model = kwargs.get("model")
         ranks.refuse_split(args, model, kwargs.get("optimizer"))
         self._args = args
-        self._end(SupervisorError(LEFT))
-        logdir = self._logdir or args.output_dir
-        refuse_again(logdir, "steps", state.max_steps, state.global_step, TRAIN_ONCE)
+        self._watch_loop()
         loader = kwargs.get("train_dataloader")
         outlive_signals(loader, stop_timeout(self._options))
+        if self._is_training and self._out_of_memory:
+            self._begin_again(args, state, loader, model)
+            return
+        self._end(SupervisorError(self._out_of_memory or LEFT))
+        logdir = self._logdir or args.output_dir
+        refuse_again(logdir, "steps", state.max_steps, state.global_step, TRAIN_ONCE)
         limits = data.limits(args, state, loader, model)
-        facts = data.facts(args, state, loader, model)
+        self._facts = data.facts(args, state, loader, model)
         restored, skipped = self._restored(args.output_dir, state.global_step)
         self._draws = draws = data.DrawWatch()
         draws.found = data.DRAWS in limits or (restored is not None and data.DRAWS in restored.manifest.not_captured)
@@ -175,8 +187,8 @@ class SupervisorCallback(TrainerCallback):
 
         training: dict[str, Any] = {
             "sources": lambda: (),
-            "facts": lambda: facts,
-            "limits": lambda: (*data.DOUBTS[self._doubt], *others),
+            "facts": lambda: self._facts,
+            "limits": lambda: (*data.DOUBTS[self._doubt], *self._others),
             "watched": lambda: {"model": dict(model.named_parameters())} if model is not None else {},
         }
         named: dict[str, Any] = {
@@ -188,7 +200,7 @@ class SupervisorCallback(TrainerCallback):
                 directory=args.output_dir, restored=restored, skipped=skipped, deletes=bool(args.save_total_limit),
             ),
         }  # fmt: skip
-        others: tuple[str, ...] = ()
+        self._others = ()
         if args.world_size == 1:
             self.run = Run(logdir, state=TrainingState(**training), **named)
             self.run.__enter__()
@@ -200,8 +212,7 @@ class SupervisorCallback(TrainerCallback):
         assert isinstance(self.run._saver, SealingSaver)
         self._saver = self.run._saver
         self.run.unfinished = LEFT
-        draws.found |= data.DRAWS in limits
-        others = tuple(text for text in limits if text != data.DRAWS)
+        self._take_limits(limits)
         self._is_stopped = self.run.stop_probe()
         self._is_training = self.run.save_point.is_in_step = True  # a step's end asks the Trainer for what is due
 
@@ -322,6 +333,54 @@ class SupervisorCallback(TrainerCallback):
 
     # How it works inside.
 
+    def _watch_loop(self) -> None:
+        """See the exceptions that end the Trainer's loop, which callbacks do not: find the Trainer that calls."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and not _has(frame.f_locals.get("self"), self):
+            frame = frame.f_back
+        if frame is None or LOOP in vars(frame.f_locals["self"]):
+            return
+        trainer = frame.f_locals["self"]
+        loop, reference = getattr(type(trainer), LOOP, None), weakref.ref(trainer)
+        if loop is None:
+            return  # a Trainer with a loop of its own
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return loop(reference(), *args, **kwargs)
+            except BaseException as error:
+                self._loop_failed(error)
+                raise
+
+        watched.__signature__ = inspect.signature(getattr(trainer, LOOP))  # type: ignore[attr-defined]
+        setattr(trainer, LOOP, watched)
+
+    def _loop_failed(self, error: BaseException) -> None:
+        if self.run is None or not self._is_training:
+            return
+        if self._args.auto_find_batch_size and isinstance(error, Exception) and should_reduce_batch_size(error):
+            # Without the exception: its frames keep the memory.
+            self._out_of_memory = self.run.unfinished = self.run.describe(error)
+        else:
+            self._end(error)
+
+    def _begin_again(self, args: Any, state: Any, loader: Any, model: Any) -> None:
+        """The Trainer was out of memory, and begins its loop again with a smaller batch size, in the same session."""
+        run, saver, error = self.run, self._saver, self._out_of_memory
+        assert run is not None and saver is not None
+        run.notify(f"The Trainer was out of memory and goes on with a smaller batch size. {error}", "info")
+        self._out_of_memory, run.unfinished = None, LEFT
+        self._phase.leave()
+        self._facts, limits = data.facts(args, state, loader, model), data.limits(args, state, loader, model)
+        self._take_limits(run.merged(limits) if isinstance(run, ranks.TrainerRun) else limits)
+        self._draws.reset()
+        self._is_put_off, self._save_began, saver.wanted = False, None, None
+        run.began_again(state.global_step)
+
+    def _take_limits(self, limits: tuple[str, ...]) -> None:
+        self._draws.found |= data.DRAWS in limits
+        self._others = tuple(text for text in limits if text != data.DRAWS)
+
     def _restored(self, directory: str, step: int) -> tuple[Sealed | None, tuple[Skipped, ...]]:
         """Return the checkpoint that the Trainer has restored, and what was skipped; None where it begins at step 0."""
         found, self._found = self._found, None
@@ -368,4 +427,9 @@ class SupervisorCallback(TrainerCallback):
         if self._is_training and self.run is not None:
             self._phase.leave()
             self._is_training = self.run.save_point.is_in_step = False
+            self._out_of_memory = None
             self.run.__exit__(None if error is None else type(error), error, None)
+
+
+def _has(trainer: Any, callback: SupervisorCallback) -> bool:
+    return isinstance(trainer, Trainer) and callback in trainer.callback_handler.callbacks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shlex
 import shutil
 import signal
@@ -186,10 +187,10 @@ def saved_value(process: Any, path: str) -> float | None:
 
 @pytest.mark.parametrize("facade", ["supervise", "torch_with", "torch_for"])
 def test_the_error_is_in_the_record(start: Start, read_telemetry: Any, facade: str) -> None:
-    """Its type and text; a bare loop of PyTorch knows them when the program has ended by it."""
+    """Its type, place and text; a bare loop of PyTorch knows them when the program has ended by it."""
     process = began(start, facade, How("exception")).end()
     [stop] = [record for record in read_telemetry(process.logdir) if record.kind == "stop"]
-    assert stop.error == "ArithmeticError: the loss exploded"
+    assert re.fullmatch(r"ArithmeticError at loops\.py:\d+ in \w+: the loss exploded", stop.error)
     assert "After an error no checkpoint is saved. There is no checkpoint: all steps up to 3 are lost." in process.err
 
 

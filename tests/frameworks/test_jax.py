@@ -291,7 +291,7 @@ def test_what_a_left_loop_saves(tmp_path: Path) -> None:
         say("passed")
 
     assert trial(tmp_path, body) == (0, ["evaluated", "passed"])
-    assert run_of(tmp_path / "error").sessions[0].error == "ArithmeticError: the loss exploded"
+    assert run_of(tmp_path / "error").sessions[0].error.startswith("ArithmeticError at test_jax.py:")
 
 
 def test_memory_that_is_taken_over(tmp_path: Path) -> None:

@@ -414,7 +414,8 @@ def test_an_error_in_a_step_and_a_requested_stop(tmp_path: Path) -> None:
     status, (verdict, *steps) = trial(tmp_path, body)
     assert (status, verdict, len(steps)) == (0, "exact", 7)
     one, two = run_of(tmp_path / "run").sessions
-    assert (one.outcome, one.error, one.last_step) == ("error", "ArithmeticError: the loss exploded", 6)
+    assert (one.outcome, one.last_step) == ("error", 6)
+    assert one.error.startswith("ArithmeticError at test_lightning.py:")
     assert (two.outcome, two.restored_step, two.last_step) == ("requested", 4, 10)
     assert [item.step for item in run_of(tmp_path / "run").checkpoints] == [4, 8, 10]
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader

@@ -241,9 +241,10 @@ def test_an_error_in_the_loop(tmp_path: Path, within: bool) -> None:
     assert trial(tmp_path, body)[0] == 0
     run = run_of(tmp_path / "run")
     (session,) = run.sessions
-    text = "ArithmeticError: the loss exploded"
+    line = f"{fail.__code__.co_firstlineno + 2} in fail"
+    text = f"ArithmeticError at test_torch.py:{line}: the loss exploded"
     if not within and sys.version_info < (3, 12):
-        text = f"SupervisorError: An exception left the loop at {__file__}:{fail.__code__.co_firstlineno + 2} in fail."
+        text = f"SupervisorError: An exception left the loop at {__file__}:{line}."
     assert (session.outcome, session.error) == ("error", text)
     assert run.checkpoints[-1].step == 8
     status, (verdict, *_) = trial(tmp_path, lambda say: train(tmp_path / "run", say))

@@ -8,7 +8,7 @@ import shutil
 import signal
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -178,7 +178,61 @@ def test_an_error_and_a_second_call(tmp_path: Path) -> None:
     assert trial(tmp_path, lambda say: train(tmp_path, say)) == (0, steps[-1:])
     sessions = run_of(tmp_path).sessions
     assert [(item.outcome, item.last_step) for item in sessions] == [("error", 6), ("completed", 18), ("completed", 18)]
-    assert sessions[0].error == "ArithmeticError: the loss exploded"
+    line = f"{fail.__code__.co_firstlineno + 2} in fail"
+    assert sessions[0].error == f"ArithmeticError at test_transformers.py:{line}: the loss exploded"
+
+
+def out_of_memory(limit: int) -> Callable[..., None]:
+    """Return a forward hook that raises as CUDA does, for a batch with more samples."""
+
+    def hook(module: Any, args: Any, output: Any) -> None:
+        if len(output) > limit:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    return hook
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_out_of_memory_is_the_cause(tmp_path: Path, within: bool) -> None:
+    """Also where the program handles the exception and ends well: its type, its line and its text."""
+
+    def body(say: Say) -> None:
+        with suppress(RuntimeError), torch.nn.modules.module.register_module_forward_hook(out_of_memory(1)):
+            train(tmp_path, say, within=within)
+        say("handled")
+
+    assert trial(tmp_path, body) == (0, ["handled"])
+    (session,) = run_of(tmp_path).sessions
+    line = out_of_memory(0).__code__.co_firstlineno + 2
+    text = f"RuntimeError at test_transformers.py:{line} in hook: CUDA out of memory. Tried to allocate 2.00 GiB."
+    assert (session.outcome, session.error) == ("error", text)
+
+
+@pytest.mark.parametrize("steps", [0, 5], ids=["at the first batch", "later"])
+def test_a_smaller_batch_size_is_no_failure(tmp_path: Path, steps: int) -> None:
+    """``auto_find_batch_size`` begins the loop again in the same session, which says why, and is completed; the next
+    one resumes from it."""
+
+    def body(say: Say) -> None:
+        made: list[int] = []
+
+        def hook(module: Any, args: Any, output: Any) -> None:
+            if module.training and isinstance(module, torch.nn.Sequential):
+                made.append(len(output))
+                if len(made) > steps and len(output) > 2:
+                    raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+        with torch.nn.modules.module.register_module_forward_hook(hook):
+            train(tmp_path, say, auto_find_batch_size=True, per_device_train_batch_size=4, save_total_limit=None)
+        say(f"{made[-2]} at last")
+
+    status, said = trial(tmp_path, body)
+    assert (status, said[-1]) == (0, "2 at last")
+    run = run_of(tmp_path)
+    (session,) = run.sessions
+    assert (session.outcome, run.checkpoints[-1].step) == ("completed", session.last_step)
+    assert all("out of memory" in notice.text and "in hook: CUDA" in notice.text for notice in run.notices)
+    assert sum(notice.count for notice in run.notices) == 2
 
 
 @pytest.mark.parametrize("draws", [True, "rarely"])
