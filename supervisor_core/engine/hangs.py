@@ -49,12 +49,14 @@ from supervisor_core.engine.timeouts import FLOOR_SECS, TIMES_LONGEST, first_han
 from supervisor_core.events.record_fields import shared
 from supervisor_core.events.telemetry import Acted, Place, StallRecord, ThreadStatus, place_of
 from supervisor_core.process.collectives import digest
+from supervisor_core.process.outside import loader_workers
 from supervisor_core.process.stacks import (
     MAIN_THREAD,
     Activity,
     Stacks,
     location,
     main_stack,
+    place_of_hang,
     python_stacks,
     user_line,
     whereabouts,
@@ -194,6 +196,12 @@ def _fields_of(verdict: Verdict | None) -> dict[str, Any]:
     return {"verdict": verdict.text, "culprit": verdict.culprit, "culprit_location": verdict.location}
 
 
+def _own_stacks() -> Stacks:
+    """Return the stacks of this process, and of the workers of a loader that its main thread waits for."""
+    stacks = python_stacks()
+    return {**stacks, **loader_workers(os.getpid(), stacks)}
+
+
 class HangReport:
     """Reports one session's stalls; not thread-safe but for `status`.
 
@@ -211,7 +219,7 @@ class HangReport:
         recorder: TelemetryRecorder,
         clock: Clock,
         *,
-        stacks: Callable[[], Stacks] = python_stacks,
+        stacks: Callable[[], Stacks] = _own_stacks,
         on_stacks: Callable[[str, Stacks], None] = lambda title, stacks: None,
         runnable_secs: Callable[[Clock], float | None] = main_thread_runnable_secs,
     ) -> None:
@@ -261,9 +269,9 @@ class HangReport:
             verdict: which process keeps the others waiting; None of a training in one, and where unknown.
         """
         self._first = {**self._stacks(), **blocked}
-        line = self._line(self._first)
+        thread, line = place_of_hang(self._first)
         at = None if line is None else location(line)
-        self.status = StallStatus(phase=stall.phase, thread=MAIN_THREAD, location=at)
+        self.status = StallStatus(phase=stall.phase, thread=thread, location=at)
         self._second = {}
         sentence = self._take(verdict)
         now = self._clock.monotonic()
@@ -275,12 +283,12 @@ class HangReport:
             stall.phase,
             stall.timeout_secs or 0.0,
             stall.step,
-            "" if at is None else f": {whereabouts(MAIN_THREAD, at, None)}",
+            "" if at is None else f": {whereabouts(thread, at, None)}",
             sentence,
         )
         title = f"no progress for {stall.secs:.0f} s in the phase {stall.phase}, at step {stall.step}"
         self._on_stacks(title, self._first)
-        self._write(stall, self._first, line)
+        self._write(stall, self._first)
 
     def goes_on(self, stall: HangReading, verdict: Verdict | None = None) -> bool:
         """Take the stacks again, once, if the stall lasts for long enough; return whether it did now. Report another
@@ -292,13 +300,13 @@ class HangReport:
         activity = self._activity()
         now = self._stacks()
         same = now.get(MAIN_THREAD) == self._first.get(MAIN_THREAD)
-        line = self._line(now)
+        thread, line = place_of_hang(now)
         if same and self.status is not None:  # else it is somewhere else by now
             self.status = replace(self.status, activity=activity)
         self._second = {"same_frames": same, "activity": activity}
         sentence = self._take(verdict)
         frames = "the same frames twice" if same else "other frames than before"
-        said = f"{whereabouts(MAIN_THREAD, None if line is None else location(line), activity)}: {frames}"
+        said = f"{whereabouts(thread, None if line is None else location(line), activity)}: {frames}"
         _LOG.warning(
             "No progress for %.0f s in the phase %r; %s.%s",
             stall.secs,
@@ -307,7 +315,7 @@ class HangReport:
             sentence,
         )
         self._on_stacks(f"no progress for {stall.secs:.0f} s in the phase {stall.phase}; {said}", now)
-        self._write(stall, now, line)
+        self._write(stall, now)
         return True
 
     def _report_another(self, stall: HangReading, verdict: Verdict | None) -> None:
@@ -316,7 +324,7 @@ class HangReport:
             return
         sentence = self._take(verdict)
         _LOG.warning("No progress for %.0f s in the phase %r.%s", stall.secs, stall.phase, sentence)
-        self._write(stall, _NO_STACKS, self._line(self._first))
+        self._write(stall, self._first, shows=False)
 
     def _take(self, verdict: Verdict | None) -> str:
         """Keep a verdict; return it as a sentence for the log."""
@@ -328,7 +336,7 @@ class HangReport:
 
     def blocked(self, stacks: Stacks) -> None:
         """Log where Python could not run for a while that was no stall."""
-        line = self._line(stacks)
+        line = user_line(stacks.get(MAIN_THREAD, ()))
         if line is not None:
             title = f"Python could not run for a while; {MAIN_THREAD} was at {location(line)}"
             _LOG.warning("%s: native code held the interpreter's lock, or the process was stopped.", title)
@@ -336,14 +344,14 @@ class HangReport:
 
     def end(self, stall: HangReading) -> None:
         """Report that progress was made again."""
-        self._write(stall, _NO_STACKS, self._line(self._first))
+        self._write(stall, self._first, shows=False)
         self._first, self._look_again_at, self.status = _NO_STACKS, None, None
         self._second, self._verdict = {}, None
 
     def service(self, stall: HangReading) -> None:
         """Report that a service's tick does not end, or has ended after all."""
         if stall.state == "end":
-            self._write(stall, _NO_STACKS, None)
+            self._write(stall, _NO_STACKS)
             return
         stacks = self._stacks()
         line = user_line(stacks.get(stall.service or "", ()))
@@ -351,7 +359,7 @@ class HangReport:
         title = f"the service {stall.service} has been in one tick for {stall.secs:.0f} s"
         _LOG.warning("%s%s (hang timeout %.0f s); training continues.", f"T{title[1:]}", at, stall.timeout_secs)
         self._on_stacks(title, stacks)
-        self._write(stall, stacks, line)
+        self._write(stall, stacks)
 
     def _activity(self) -> Activity | None:
         """Return what the main thread did since the first look. Not known where the monitor did not run meanwhile."""
@@ -359,19 +367,19 @@ class HangReport:
         secs = self._clock.monotonic() - began_at
         return activity_of(ran_before, ran, secs)
 
-    def _line(self, stacks: Stacks) -> str | None:
-        return user_line(stacks.get(MAIN_THREAD, ()))
-
-    def _write(self, stall: HangReading, stacks: Stacks, line: str | None) -> None:
+    def _write(self, stall: HangReading, stacks: Stacks, *, shows: bool = True) -> None:
+        thread, line = place_of_hang(stacks)
+        if stall.service is not None:
+            thread, line = stall.service, user_line(stacks.get(stall.service, ()))
         of_session: dict[str, Any] = {}
         if stall.service is None:
             of_session = {**(self._second if stall.state == "lasts" else {}), **_fields_of(self._verdict)}
         record = StallRecord(
             **{**shared(StallRecord, stall), "since": self._clock.wall() - (self._clock.monotonic() - stall.since)},
             session=self._session_id,
-            thread=stall.service or MAIN_THREAD,
+            thread=thread,
             location=line,
-            stacks=stacks,
+            stacks=stacks if shows else _NO_STACKS,
             **of_session,
         )
         self._recorder.write(record, stall.step)

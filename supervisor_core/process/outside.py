@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from supervisor_core.base.install import PY_SPY, pip_install
 from supervisor_core.process.identity import read_kernel
-from supervisor_core.process.stacks import MAIN_THREAD, MAX_FRAMES, Stacks
+from supervisor_core.process.stacks import LOADER_WORKER, MAIN_THREAD, MAX_FRAMES, Stacks, waits_for_loader
 
 PERMISSION = (
     "the kernel does not let this user read that process: run as root or as the same user. Besides, "
@@ -30,6 +32,10 @@ PERMISSION = (
     "capability SYS_PTRACE"
 )
 MAX_THREADS = 1000
+MAX_WORKERS, WORKERS_SECS = 32, 3.0
+"""How many workers of a loader are looked at, and for how long in all."""
+_WORKER = re.compile(r"[\\/]torch[\\/]utils[\\/]data[\\/]_utils[\\/]worker\.py:\d+ _worker_loop$")
+_MAKES_BATCH = re.compile(r"[\\/]torch[\\/]utils[\\/]data[\\/]_utils[\\/]fetch\.py:\d+ ")
 END_SECS = 1.0
 """How long a py-spy that was killed may take to end. One that waits for a device or a mount cannot be killed."""
 _MAX_BYTES = 32 << 20
@@ -70,8 +76,38 @@ def outside_stacks(pid: int, *, timeout_secs: float = 10.0) -> OutsideStacks:
         return OutsideStacks(problem=f"py-spy cannot be run: {error}")
     thread.join(timeout_secs + END_SECS)
     if found:
-        return found[0]
+        seen = found[0]
+        return replace(seen, stacks={**seen.stacks, **loader_workers(pid, seen.stacks)})
     return OutsideStacks(problem=f"py-spy did not end within {timeout_secs:.0f} s, nor when it was killed")
+
+
+def loader_workers(pid: int, stacks: Stacks) -> dict[str, tuple[str, ...]]:
+    """Return the stacks of the workers that make a batch for a process which waits for one; none of another process.
+
+    Args:
+        stacks: those of its own threads.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    until = time.monotonic() + WORKERS_SECS
+    children = _children(pid)[:MAX_WORKERS] if waits_for_loader(stacks) else []
+    for child in children:
+        seen = _dump(child, max(0.1, until - time.monotonic())).stacks.get(MAIN_THREAD, ())
+        own = seen[max((at for at, line in enumerate(seen) if _WORKER.search(line)), default=len(seen)) + 1 :]
+        if any(map(_MAKES_BATCH.search, own)):  # what is before is the trainer's, from which it was forked
+            found[f"{LOADER_WORKER} (pid {child})" if found else LOADER_WORKER] = own
+        if time.monotonic() > until:
+            break
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes that a process has started, and still run: Linux only."""
+    found: list[int] = []
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError), open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
+                found += map(int, file.read().split())
+    return sorted(found)
 
 
 def no_py_spy() -> str:

@@ -15,6 +15,8 @@ from types import FrameType
 from typing import Literal
 
 MAIN_THREAD = "MainThread"
+LOADER_WORKER = "a worker of the loader"
+"""The name, among a process's stacks, of the process for whose batch its main thread waits."""
 MAX_FRAMES = 40
 """The number of frames to keep of a stack, the innermost."""
 MAX_LOCATION = 120
@@ -122,6 +124,27 @@ def user_line(stack: Sequence[str]) -> str | None:
     return own[-1] if own else stack[-1] if stack else None
 
 
+_FETCH = re.compile(r"[\\/]torch[\\/]utils[\\/]data[\\/]dataloader\.py:\d+ (\w+\.)?(_try)?_get_data$")
+"""Finds where a process waits for a worker of its ``DataLoader``."""
+
+
+def waits_for_loader(stacks: Stacks) -> bool:
+    """Return whether the main thread waits for a batch of a ``DataLoader`` with workers."""
+    return any(map(_FETCH.search, stacks.get(MAIN_THREAD, ())))
+
+
+def place_of_hang(stacks: Stacks) -> tuple[str, str | None]:
+    """Return the thread that a process without progress waits for, and its line of the program: those of a worker of
+    the loader where the main thread waits for its batch.
+
+    Example:
+        >>> place_of_hang({"MainThread": ("/home/me/train.py:8 step",), "a worker of the loader": ("/d.py:3 decode",)})
+        ('a worker of the loader', '/d.py:3 decode')
+    """
+    thread = LOADER_WORKER if LOADER_WORKER in stacks else MAIN_THREAD
+    return thread, user_line(stacks.get(thread, ()))
+
+
 def is_library(line: str) -> bool:
     """Return whether a line of a stack is of Python's library, of an installed package or of the supervisor."""
     return _LIBRARY.search(line) is not None
@@ -163,7 +186,11 @@ def whereabouts(thread: str, at: str | None, activity: Activity | None) -> str:
         'MainThread waits at train.py:88 in step'
         >>> whereabouts("MainThread", None, "busy")
         'MainThread is busy'
+        >>> whereabouts("a worker of the loader", "data.py:31 in decode", "waits")
+        'a worker of the loader hangs at data.py:31 in decode'
     """
+    if thread == LOADER_WORKER:  # the activity is the main thread's
+        return f"{thread} hangs" if at is None else f"{thread} hangs at {at}"
     does = "is" if activity is None else "is busy" if activity == "busy" else "waits"
     if at is None:
         return thread if activity is None else f"{thread} {does}"

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from supervisor_core.process.stacks import location, user_line
 from supervisor_core.restarter.policy import AGAIN_STATUS, Cause, ChildEnd, EndedLaunch, Failure
-from supervisor_core.run.fold.first_error import has_lost_rank
+from supervisor_core.run.fold.first_error import has_lost_rank, killed_worker
 
 _PREFIX = re.compile(r"^\[rank(?P<rank>\d+)\]:\s?")
 """Written before each line of a traceback by PyTorch's distributed package."""
@@ -77,8 +77,9 @@ def _last_error(lines: Sequence[str], step: int | None) -> Failure | None:
     found = _ERROR.match(error)
     if found is None:
         return None
-    line = user_line(frames)
-    return Failure(type=found["type"].rpartition(".")[2], where=None if line is None else location(line), step=step)
+    line, worker = user_line(frames), killed_worker(error) and killed_worker("\n".join(lines))
+    where = worker or (None if line is None else location(line))
+    return Failure(type=found["type"].rpartition(".")[2], where=where, step=step)
 
 
 def _failure_of_rank(printed: Sequence[str], own: Failure | None, step: int | None) -> Failure | None:

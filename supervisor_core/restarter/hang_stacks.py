@@ -16,7 +16,7 @@ from supervisor_core.engine.hangs import BUSY_SHARE, WAITING_SHARE
 from supervisor_core.events.telemetry import StallRecord
 from supervisor_core.process.outside import OutsideStacks, outside_stacks
 from supervisor_core.process.runtime_directory import private_directory
-from supervisor_core.process.stacks import MAIN_THREAD, Activity, Stacks, location, user_line
+from supervisor_core.process.stacks import MAIN_THREAD, Activity, Stacks, location, place_of_hang, user_line
 from supervisor_core.process.stacks_file import MAGIC, MOST_BYTES, look_text, parse, read_stacks
 from supervisor_core.restarter.hang import TRAINS, Hang
 from supervisor_core.restarter.processes import descendants
@@ -116,9 +116,14 @@ class KeptStacks:
         return None if line is None else location(line)
 
     @property
+    def thread(self) -> str:
+        """The thread that this line is of."""
+        return place_of_hang(self.stacks)[0]
+
+    @property
     def line(self) -> str | None:
         """The same, as it is in the stack."""
-        return user_line(self.stacks.get(MAIN_THREAD, ()))
+        return place_of_hang(self.stacks)[1]
 
     def copy_to(self, logdir: str) -> None:
         """Copy them into a logdir, which may hang; not into a remote one.
@@ -134,14 +139,11 @@ class KeptStacks:
             self._copy = copy
 
 
-def _whereabouts(stacks: Stacks, thread: str = MAIN_THREAD) -> str | None:
-    """Return where a thread is, for people: ``MainThread at train.py:88 in step``; None where unknown."""
-    line = user_line(stacks.get(thread, ()))
-    return None if line is None else f"{thread} at {location(line)}"
-
-
 def _title(hang: Hang, seen: OutsideStacks) -> str:
-    where = _whereabouts(seen.stacks, seen.holds_lock or MAIN_THREAD)
+    thread, line = place_of_hang(seen.stacks)
+    if seen.holds_lock is not None:
+        thread, line = seen.holds_lock, user_line(seen.stacks.get(seen.holds_lock, ()))
+    where = None if line is None else f"{thread} at {location(line)}"
     holder = "" if seen.holds_lock is None else f"; {seen.holds_lock} holds the interpreter's lock"
     return f"from outside, by py-spy: {hang.text}{'' if where is None else f'; {where}'}{holder}"
 
@@ -232,7 +234,7 @@ class HangAlarm:
             step=hang.step,
             secs=hang.secs,
             timeout_secs=hang.hang_timeout_secs,
-            thread=MAIN_THREAD,
+            thread=MAIN_THREAD if kept is None else kept.thread,
             location=None if kept is None else kept.line,
             stacks={} if kept is None else kept.stacks,
         )

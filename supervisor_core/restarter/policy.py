@@ -93,11 +93,15 @@ class Failure:
 
     def is_same(self, other: Failure) -> bool:
         """Say whether another failure is the same: its type, its place, and its step, give or take one; on any rank."""
-        if (self.type, self.where) != (other.type, other.where):
+        if (self.type, _without_pid(self.where)) != (other.type, _without_pid(other.where)):
             return False
         if self.step is None or other.step is None:
             return self.step is other.step and self.where is not None
         return abs(self.step - other.step) <= 1
+
+
+def _without_pid(where: str | None) -> str:
+    return re.sub(r"\(pid \d+\)", "", where or "")
 
 
 @dataclass(frozen=True, kw_only=True)

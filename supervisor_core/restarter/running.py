@@ -30,7 +30,6 @@ from supervisor_core.process.outside import TRACER_VARIABLE
 from supervisor_core.process.progress_page import PageReading
 from supervisor_core.process.runtime_directory import VARIABLE as RUNTIME_DIRECTORY_VARIABLE
 from supervisor_core.process.runtime_directory import private_directory
-from supervisor_core.process.stacks import MAIN_THREAD
 from supervisor_core.restarter.child import Child, LeftBehind, reap_others
 from supervisor_core.restarter.failure import is_sigterm, signal_name
 from supervisor_core.restarter.hang import Hang, HangWatch, pages_here
@@ -408,7 +407,7 @@ class RunningLaunch:
         return (
             hang
             if hang.location or kept.location is None
-            else replace(hang, location=f"{MAIN_THREAD} at {kept.location}")
+            else replace(hang, location=f"{kept.thread} at {kept.location}")
         )
 
     def _act_after_secs(self, hang: Hang) -> float:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch.utils.data import get_worker_info
 
+from supervisor_core.process.outside import TRACER_VARIABLE, allow_tracer
 from supervisor_core.training.objects import access
 
 _CHECK_SECS = 0.1
@@ -82,6 +83,8 @@ class Outliving:
         for signum in _SIGNALS:
             signal.signal(signum, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        tracer = {TRACER_VARIABLE: str(os.getppid()), **os.environ}  # the trainer reads the stacks of one that hangs
+        allow_tracer(tracer)
         arguments = (read, os.getppid(), self._most_secs, self.released)
         threading.Thread(target=_end_after, args=arguments, name="worker-end", daemon=True).start()
         if self._given is not None:

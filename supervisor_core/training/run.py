@@ -19,7 +19,7 @@ from supervisor_core.base.errors import SaveFailedError, SupervisorError
 from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.engine import open_sessions
-from supervisor_core.engine.coordinator import RuntimeCoordinator
+from supervisor_core.engine.coordinator import RuntimeCoordinator, text_of
 from supervisor_core.engine.deadline import Deadline
 from supervisor_core.engine.ending import Ending, SessionState
 from supervisor_core.engine.environment import versions
@@ -29,6 +29,7 @@ from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.events.telemetry import ServiceInterval, Trigger
 from supervisor_core.process.stacks import location, user_line
+from supervisor_core.run.fold.first_error import killed_worker
 from supervisor_core.run.status import RunStatus
 from supervisor_core.storage.local import absolute, join
 from supervisor_core.training.save_point import Due, SavePoint, SavePolicy
@@ -131,6 +132,8 @@ class RunEnding(Ending):
 
     def describe(self, error: BaseException) -> str:
         """See `Ending.describe`; with the line of the program that it came from."""
+        if (worker := killed_worker(f"{text_of(error)}\n{error.__cause__ or ''}")) is not None:
+            return f"{type(error).__name__}: {worker}"
         frames = traceback.extract_tb(error.__traceback__)
         line = user_line([f"{frame.filename}:{frame.lineno or 0} {frame.name}" for frame in frames])
         kind, _, text = super().describe(error).partition(": ")

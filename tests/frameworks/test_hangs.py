@@ -104,3 +104,44 @@ def test_an_evaluation_of_one_rank_is_no_stall(module_at: Callable[[str], Module
         (tmp_path / "goes").touch()
         until(lambda: run_of(tmp_path / "run").state == "completed")
     assert run_of(tmp_path / "run").stalls == ()
+
+
+class Endless:
+    """A dataset with a sample that is never there."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> float:
+        return self.decode() if index == 20 else 1.0
+
+    def decode(self) -> float:
+        while True:
+            PAUSE.wait()
+
+
+def test_a_worker_of_the_loader_that_hangs_is_named(tmp_path: Path) -> None:
+    """At its own line, with its stack in the record; not the line of the loop that waits for it."""
+    import torch
+    from torch.utils.data import DataLoader
+
+    from supervisor_core import Options
+    from supervisor_core.process.stacks import LOADER_WORKER
+    from supervisor_core.torch import supervised
+
+    def train(directory: Path, plan: dict[str, Any]) -> None:
+        loader: Any = DataLoader(Endless(), 4, num_workers=2)
+        options = Options(hang_timeout_secs=HANG_SECS)
+        for _ in supervised(loader, directory / "run", model=torch.nn.Linear(1, 1), options=options):
+            pass
+
+    def stalled() -> Any:
+        run = run_of(tmp_path / "run")
+        return run.stalls and run.stalls[-1]
+
+    with training(train, tmp_path, {}, {}):
+        stall = until(stalled)
+        assert stall.thread == LOADER_WORKER
+        assert re.fullmatch(r".*/test_hangs\.py:\d+ (Endless\.)?decode", stall.location)
+        assert stall.stacks[LOADER_WORKER][-2:] != stall.stacks["MainThread"][-2:]
+        assert "__getitem__" in stall.stacks[LOADER_WORKER][-2]

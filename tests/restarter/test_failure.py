@@ -40,6 +40,42 @@ def test_the_last_exception_and_the_programs_own_line_identify_a_failure(tmp_pat
     assert syntax is not None and syntax.type == "SyntaxError"
 
 
+KILLED = """
+Traceback (most recent call last):
+  File "/x/train.py", line 30, in step
+    optimizer.step()
+  File "/venv/lib/python3.12/site-packages/torch/utils/data/_utils/signal_handling.py", line 73, in handler
+    _error_if_any_worker_fails()
+RuntimeError: DataLoader worker (pid 4711) is killed by signal: {}. {}
+"""
+EXITED = """
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/x/train.py", line 28, in <module>
+    for batch in loader:
+RuntimeError: DataLoader worker (pid(s) 4711) exited unexpectedly
+"""
+
+
+@each(
+    "printed, how",
+    [
+        (KILLED.format("Killed", ""), "was killed by SIGKILL"),
+        (KILLED.format("Killed", "") + EXITED, "was killed by SIGKILL"),
+        (
+            KILLED.format("Bus error", "Out of memory?"),
+            "was killed by SIGBUS",
+        ),
+        (EXITED, "exited unexpectedly"),
+    ],
+)
+def test_a_killed_worker_of_a_loader_is_the_place(printed: str, how: str) -> None:
+    """PyTorch raises its error at any line of the trainer."""
+    failure = Failure(type="RuntimeError", where=f"DataLoader worker (pid 4711) {how}", step=7)
+    assert failure_of(printed, None, 7) == failure
+
+
 TABLE = """
 Traceback (most recent call last):
   File "/venv/bin/torchrun", line 7, in <module>

@@ -140,6 +140,15 @@ def test_failures_at_an_unknown_step_are_identical_only_by_their_place() -> None
     assert not Failure(type="SIGKILL").is_same(Failure(type="SIGKILL"))
 
 
+def test_workers_that_are_killed_alike_are_identical() -> None:
+    """Their process ids are others each time."""
+    killed = [
+        replace(DEFECT, where=f"DataLoader worker (pid {pid}) was killed by {name}")
+        for pid, name in ((12, "SIGKILL"), (13, "SIGKILL"), (13, "SIGSEGV"))
+    ]
+    assert killed[0].is_same(killed[1]) and not killed[1].is_same(killed[2])
+
+
 def test_unknown_is_not_none() -> None:
     """A launch of which nothing is known neither counts as one without progress nor resets the count."""
     decisions = run([ended(), ended(is_known=False, saved_step=None), ended(), ended()])

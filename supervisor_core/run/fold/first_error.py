@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -25,6 +26,29 @@ def has_lost_rank(error: str) -> bool:
         (True, False)
     """
     return _LOST.search(error) is not None
+
+
+_WORKER = re.compile(
+    r"DataLoader worker \(pid(?:\(s\))? (?P<pid>\d+)[\d, ]*\) (?:is killed by signal: (?P<signal>[\w ]+)|exited)"
+)
+_SIGNALS = {signal.strsignal(each): each.name for each in signal.Signals}
+
+
+def killed_worker(text: str) -> str | None:
+    """Return which worker of a PyTorch loader has ended, and by what, from the text of an error, or a traceback's; None
+    of another error. PyTorch raises such an error at any line of the trainer.
+
+    Example:
+        >>> killed_worker("RuntimeError: DataLoader worker (pid 14) is killed by signal: Killed. ")
+        'DataLoader worker (pid 14) was killed by SIGKILL'
+    """
+    found = list(_WORKER.finditer(text))
+    if not found:
+        return None
+    first = next((each for each in found if each["signal"]), found[0])
+    name = first["signal"] and first["signal"].strip()
+    how = "exited unexpectedly" if name is None else f"was killed by {_SIGNALS.get(name, name)}"
+    return f"DataLoader worker (pid {first['pid']}) {how}"
 
 
 def with_first_error(sessions: tuple[Session, ...], workers: Sequence[WorkerHistory]) -> tuple[Session, ...]:
