@@ -95,6 +95,8 @@ DYING_SECS, AGAIN_SECS = 0.05, 1.0
 """What the process has to die at the end of that time, and for its last records after a second signal, in seconds."""
 RETURN_SECS = 3.0
 """How long a run may take after a Ctrl-C to return by itself, before the services are stopped, in seconds."""
+LOOK_SECS = 1.0
+"""Between two looks at a loop that hangs."""
 UNWIND_SECS = 1.0
 """How long after a second Ctrl-C the main thread has to come out of native code, in seconds."""
 
@@ -380,6 +382,22 @@ class Ending:
             return checkpoints.newest or (None, None)
         checkpoints.training_failed(StalledError("the loop made no progress"))
         return checkpoints.save_last("final", lambda: False, lambda: deadline, deadline)
+
+    def is_hopeless(self) -> bool:
+        """Whether the loop will not come to its next step, so that no stop works: it makes no progress for as long as
+        something is to be done about it, its thread is at the same place twice, and nothing can be saved without it."""
+        recorder, checkpoints = self._state.recorder, self.serving()
+        if recorder is None or self._state.has_left_loop.is_set():
+            return False
+        before = recorder.progress.snapshot()
+        if before.act_after_secs is None or before.progress_age_secs <= before.act_after_secs:
+            return False
+        if checkpoints is not None and checkpoints.is_between_steps:
+            return False
+        stack = python_stacks().get(MAIN_THREAD)
+        self._state.has_left_loop.wait(LOOK_SECS)
+        is_same = stack is not None and stack == python_stacks().get(MAIN_THREAD)
+        return is_same and recorder.progress.snapshot().progress_age_secs >= before.progress_age_secs
 
     def write_last_records(self) -> None:
         """Write what the loop's thread writes at its end."""
@@ -741,6 +759,10 @@ class StopSignals:
         can_go_on = signum == signal.SIGINT and not checks_stop and state.is_ready
         if not can_go_on:
             state.coord.request_stop()
+        if signum != signal.SIGINT and self._ending.is_hopeless():
+            _LOG.error("%s: the process ends now. %s", self._ending.unfinished_text, self._ending.loss_text)
+            self._end_process(watch, signum)
+            return
         self._save_beside()
         if not checks_stop and self._loop_checks_stop:  # the signal came before the loop asked for the first time
             checks_stop, can_go_on = True, False

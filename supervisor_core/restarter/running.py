@@ -53,6 +53,8 @@ progress in it ends the alarm."""
 HURRY_SECS, AGAIN_SECS = 5.0, 0.5
 """What a program has after a second stop signal. Two within the second time are one: some senders reach every process
 of a job."""
+BLOCKED_SECS = 5.0
+"""A session whose monitor, which ticks once a second, has not run for this long cannot act on a signal."""
 SPARE_SECS = 3.0
 """How long after the stop timeout a program is killed: a session has ended itself by then. Half of the stop timeout
 where that is less."""
@@ -273,7 +275,7 @@ class RunningLaunch:
                 reap_others(child)
                 hang = watch.tick(passed_secs, events.get())
                 self._record_that_it_runs(watch)
-                self._check_hang(child, hang)
+                self._check_hang(child, hang, watch)
                 self._check_pages(watch)
                 self._check_sight(watch)
                 self._check_others(child)
@@ -319,7 +321,7 @@ class RunningLaunch:
 
     # Hangs.
 
-    def _check_hang(self, child: Child, hang: Hang | None) -> None:
+    def _check_hang(self, child: Child, hang: Hang | None, watch: HangWatch) -> None:
         """Take the stacks of a program that hangs, twice; if it still hangs then, end it."""
         alarm, attempt = self._alarm, self.facts.attempt
         is_ending = self._kill_at is not None or self._is_ending_rest
@@ -352,7 +354,11 @@ class RunningLaunch:
             advice = f"what takes longer needs {longer}a longer hang timeout"
             say(f"launch {attempt} hangs: {hang.text}; {limit} ({advice}){shown}")
             alarm.acted = hang
-            self._stop_in_time(child, signal.SIGTERM)
+            page = watch.readings.get(hang.session or "")
+            if page is not None and page.ticks and time.monotonic() - page.tick_at > BLOCKED_SECS:
+                self._kill(child, f"Native code blocks Python in process {page.pid}: no stop works; sending SIGKILL.")
+            else:
+                self._stop_in_time(child, signal.SIGTERM)
 
     def _check_pages(self, watch: HangWatch) -> None:
         """Say once that the pages are gone: a system's own directory in memory may go with the user's last login."""

@@ -126,6 +126,13 @@ def hang(run: Any) -> None:
         PAUSE.wait(1)
 
 
+def hang_for_long(run: Any) -> None:
+    """A step does not end, for longer than it may."""
+    while getattr(run, "run", run).run_status().stall is None:
+        PAUSE.wait(0.01)
+    hang(run)
+
+
 def hang_after_a_signal(run: Any) -> None:
     """A step does not end; says when a first signal was handled. Any later one is a second."""
     signal_watch.ONE_PRESS_SECS = 0.0

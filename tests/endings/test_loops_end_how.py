@@ -59,6 +59,7 @@ class How(NamedTuple):
 
 RESERVE_SECS = 20.0
 """What the last records may take on a loaded machine, where the session ends because its stop timeout is over."""
+HUNG = {"hang_timeout_secs": 0.5}
 HANGS = {"stop_timeout_secs": RESERVE_SECS + 4.0, "reserve_secs": RESERVE_SECS}
 FULL = {"stop_timeout_secs": RESERVE_SECS + 12.0, "reserve_secs": RESERVE_SECS}
 """With a save in it that fails, again and again; a Trainer has to end by its error in that time."""
@@ -192,6 +193,15 @@ def test_the_error_is_in_the_record(start: Start, read_telemetry: Any, facade: s
     [stop] = [record for record in read_telemetry(process.logdir) if record.kind == "stop"]
     assert re.fullmatch(r"ArithmeticError at loops\.py:\d+ in \w+: the loss exploded", stop.error)
     assert "After an error no checkpoint is saved. There is no checkpoint: all steps up to 3 are lost." in process.err
+
+
+@pytest.mark.parametrize("facade", ["supervise", "torch_for"])
+def test_a_loop_that_hangs_for_long_ends_at_once(start: Start, read_telemetry: Any, facade: str) -> None:
+    """No step will end within the stop timeout; the end is recorded."""
+    process = began(start, facade, How("hang_for_long", "stuck", signal.SIGTERM, options={**LONG, **HUNG})).end()
+    assert process.status_text == "SIGTERM", process.err
+    assert "No step ended (MainThread is at loops.py:" in process.err
+    assert [record.reason for record in read_telemetry(process.logdir) if record.kind == "stop"] == ["signal"]
 
 
 def test_another_chief(start: Start) -> None:

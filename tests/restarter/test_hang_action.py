@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from supervisor_core.restarter.hang import Hang
+from supervisor_core.restarter.hang import Hang, HangWatch
 from supervisor_core.restarter.launch import LaunchFacts, RestarterOptions
 from supervisor_core.restarter.logdir_view import LogdirView
 from supervisor_core.restarter.running import Node, RunningLaunch
@@ -30,6 +32,10 @@ class Program:
         """Keep it."""
         self.signals.append(signum)
 
+    def kill(self) -> None:
+        """Keep it."""
+        self.signals.append(signal.SIGKILL)
+
 
 class Scene:
     """A restarter, a program that hangs for as long as the test says, and the looks at its stacks."""
@@ -43,6 +49,7 @@ class Scene:
         self.facts = LaunchFacts(attempt=3, started_at=0.0, directory=str(directory))
         node = Node(RestarterOptions(logdir=str(directory), command=("x",), **options), LogdirView(str(directory)))
         self.signals = node.signals
+        self.watch = HangWatch(4711)
         self.launch = RunningLaunch(node, self.facts, stacks_of=self.take_stacks)
         self.alarm = self.launch._alarm
 
@@ -60,7 +67,7 @@ class Scene:
         """One look at a program without progress for some seconds; None: it makes progress."""
         program: Any = self.program
         hang = None if secs is None else replace(self.hang, secs=secs)
-        self.launch._check_hang(program, hang)
+        self.launch._check_hang(program, hang, self.watch)
 
 
 Scenes = Callable[..., Scene]
@@ -84,6 +91,17 @@ def test_a_hang_is_shown_at_its_hang_timeout_and_ended_when_it_has_lasted(scenes
     assert scene.program.signals == [signal.SIGTERM]
     assert len(scene.taken) == 2 and scene.alarm.stacks is not None and scene.alarm.stacks.path == "/stacks/2"
     assert "launch 3 hangs: no progress in phase training for 300 s" in scene.lines[1] and len(scene.lines) == 2
+
+
+def test_a_program_that_cannot_run_python_is_killed(scenes: Scenes) -> None:
+    """Native code holds the interpreter's lock, so no signal is seen; its monitor has not ticked for long."""
+    scene = scenes()
+    scene.hang = replace(HANG, session="s")
+    scene.watch.readings["s"] = Mock(pid=4711, ticks=9, tick_at=time.monotonic() - 60.0)
+    scene.hangs(7.0)
+    scene.hangs(300.0)
+    assert scene.program.signals == [signal.SIGKILL]
+    assert scene.lines[-1].startswith("Native code blocks Python in process 4711: ")
 
 
 @each(
