@@ -14,7 +14,6 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from accelerate.utils.memory import should_reduce_batch_size
 from transformers import IntervalStrategy, Trainer, TrainerCallback
 
 from supervisor_core.base.errors import CheckpointError, SupervisorError
@@ -358,6 +357,8 @@ class SupervisorCallback(TrainerCallback):
     def _loop_failed(self, error: BaseException) -> None:
         if self.run is None or not self._is_training:
             return
+        from accelerate.utils.memory import should_reduce_batch_size
+
         if self._args.auto_find_batch_size and isinstance(error, Exception) and should_reduce_batch_size(error):
             # Without the exception: its frames keep the memory.
             self._out_of_memory = self.run.unfinished = self.run.describe(error)
