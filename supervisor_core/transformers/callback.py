@@ -178,6 +178,8 @@ class SupervisorCallback(TrainerCallback):
         restored, skipped = self._restored(args.output_dir, state.global_step)
         self._draws = draws = data.DrawWatch()
         draws.found = data.DRAWS in limits or (restored is not None and data.DRAWS in restored.manifest.not_captured)
+        if state.global_step:
+            data.start_workers_unseen(loader)
         if restored is not None:
             saved = restored.manifest
             known = (*saved.not_captured, *limits)

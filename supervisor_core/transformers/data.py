@@ -29,6 +29,10 @@ STREAM = "The dataset is a stream: whether it yields the same samples again is n
 SAMPLER = "The sampler is a {}: whether the order of the data is the same again is not known."
 LOADER = "The loader ({}) yields batches in a way of its own, which the Trainer leaves out when it skips batches."
 DISPATCH = "Rank 0 hands out the batches (dispatch_batches): after a resume others may come, with other random numbers."
+EVALUATION_WORKERS = (
+    "dataloader_persistent_workers is set: the workers of the evaluation draw a random number when they start, after a "
+    "resume once more."
+)
 CALLBACKS = "The state of {} is not restored: set restore_callback_states_from_checkpoint=True."
 
 DOUBTS: tuple[tuple[str, ...], ...] = ((), (UNKNOWN,), (DRAWS,))
@@ -142,6 +146,8 @@ def limits(args: Any, state: Any, loader: Any, model: Any) -> tuple[str, ...]:
         found.append(SKIPS_NOTHING)
     if args.save_only_model:
         found.append(ONLY_MODEL)
+    if args.dataloader_persistent_workers and args.dataloader_num_workers and args.eval_strategy != "no":
+        found.append(EVALUATION_WORKERS)
     dataset = getattr(loader, "dataset", None)
     if isinstance(dataset, IterableDataset):
         found.append(STREAM)
@@ -163,6 +169,14 @@ def limits(args: Any, state: Any, loader: Any, model: Any) -> tuple[str, ...]:
     if model is not None and args.ddp_broadcast_buffers is False:
         found += model_limits(args.world_size, model)
     return tuple(found)
+
+
+def start_workers_unseen(loader: Any) -> None:
+    """Let persistent workers that start after a resume take their seed from a generator of their own: in the training
+    that goes on they have started before, and draw no random number."""
+    loader = getattr(loader, "base_dataloader", loader)  # accelerate's wraps one
+    if getattr(loader, "persistent_workers", False) and loader.generator is None:
+        loader.generator = torch.Generator()
 
 
 def samplers_of(loader: Any) -> tuple[Any, Any]:

@@ -129,10 +129,15 @@ class Verdict(transformers.TrainerCallback):
         {},
         {"gradient_accumulation_steps": 2, "save_steps": 2},
         {"dataloader_num_workers": 2},
+        {"dataloader_num_workers": 2, "dataloader_persistent_workers": True},
+        {"dataloader_num_workers": 2, "dataloader_persistent_workers": True, "save_steps": 6},
         {"eval_strategy": "steps", "eval_steps": 2, "lr_scheduler_type": "cosine"},
         {"eval_strategy": "epoch", "save_steps": 6},
     ],
-    ids=["plain", "accumulation", "two workers", "evaluation", "evaluation after an epoch"],
+    ids=[
+        *("plain", "accumulation", "two workers", "persistent workers", "persistent workers, between two epochs"),
+        *("evaluation", "evaluation after an epoch"),
+    ],
 )
 def test_a_killed_training_goes_on_bit_by_bit(tmp_path: Path, arguments: dict[str, Any]) -> None:
     """In the middle of the second epoch: the same samples in the same order, the same bits of each loss and of the
@@ -378,8 +383,11 @@ class Endless(torch.utils.data.Sampler[int]):
 
 def test_what_the_trainer_does_not_find_again_is_named() -> None:
     """A sampler that is not set to its epoch, or makes batches in a way of its own, a loader's own ``__iter__``,
-    batches of rank 0, BatchNorm's statistics of each rank."""
-    plain = {"ignore_data_skip": False, "save_only_model": False, "world_size": 2, "ddp_broadcast_buffers": None}
+    batches of rank 0, persistent workers of an evaluation, BatchNorm's statistics of each rank."""
+    plain = {
+        **{"ignore_data_skip": False, "save_only_model": False, "world_size": 2, "ddp_broadcast_buffers": None},
+        **{"dataloader_num_workers": 2, "dataloader_persistent_workers": False, "eval_strategy": "steps"},
+    }
     args, state, data = SimpleNamespace(**plain), transformers.TrainerState(), Samples()
     loader = torch.utils.data.DataLoader(data, 4)
     model = torch.nn.BatchNorm1d(4)
@@ -396,6 +404,8 @@ def test_what_the_trainer_does_not_find_again_is_named() -> None:
     assert hf_data.limits(args, state, endless, model) == (hf_data.SAMPLER.format("Endless"),)
     own = type("Own", (torch.utils.data.DataLoader,), {"__iter__": lambda self: iter(())})(data, 4)
     assert hf_data.limits(args, state, own, model) == (hf_data.LOADER.format("Own"),)
-    args.ddp_broadcast_buffers = False
+    args.dataloader_persistent_workers = True
+    assert hf_data.limits(args, state, loader, model) == (hf_data.EVALUATION_WORKERS,)
+    args.ddp_broadcast_buffers, args.eval_strategy = False, "no"
     handed = type("DataLoaderDispatcher", (torch.utils.data.DataLoader,), {})(data, 4)
     assert hf_data.limits(args, state, handed, model) == (hf_data.DISPATCH, BUFFERS)
