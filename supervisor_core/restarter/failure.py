@@ -13,7 +13,9 @@ from supervisor_core.run.fold.first_error import has_lost_rank, killed_worker
 
 _PREFIX = re.compile(r"^\[rank(?P<rank>\d+)\]:\s?")
 """Written before each line of a traceback by PyTorch's distributed package."""
-_TORCHRUNS = re.compile(r"\n\s+rank\s+: (?P<rank>\d+) \(local_rank: \d+\)\n\s+exitcode\s+: (?P<status>-?\d+) ")
+_TORCHRUNS = re.compile(
+    r"\n[ \t]+rank[ \t]+: (?P<rank>\d+) \(local_rank: \d+\)\n[ \t]+exitcode[ \t]+: (?P<status>-?\d+) "
+)
 """In the table of ranks that torchrun prints when one of them has failed."""
 _LIGHTNINGS = re.compile(r"\[rank: (?P<rank>\d+)\] Child process with PID \d+ terminated with code (?P<status>-?\d+)\.")
 """Printed by Lightning's launcher, in rank 0, before it kills the other ranks and itself because one has ended."""

@@ -111,6 +111,14 @@ def printed_by(rank: int, error: str) -> str:
     return "".join(f"[rank{rank}]: {line}\n" for line in lines)
 
 
+@each("printed", ["\n", "\n ", " ", "(", "a", "[rank1]: ", '  File "', "Thread 0x1", "a."])
+def test_an_end_of_any_text_is_examined_at_once(printed: str) -> None:
+    """256 KiB of it: an expression that goes back over blank lines would take minutes."""
+    text = printed * (256 * 1024 // len(printed))
+    assert failure_of(text, None, 3) is None
+    assert has_lost_another(text) is printed.startswith("[rank")
+
+
 def test_the_rank_that_failed_first_is_the_failure_of_torchrun() -> None:
     """And not the error that torchrun raises for it, nor that of a rank which has lost another one."""
     lost = "RuntimeError: [tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:9429"
