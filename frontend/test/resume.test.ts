@@ -49,9 +49,9 @@ test("whether a resume was exact is shown at the restart and in the tables; sile
   const equal = { text: "3 of 3 recomputed losses equal", tag: null };
   const differs = { text: "loss at step 15 differs (0.412 before, 0.415 now)", tag: "loss" };
   const cases: [Partial<Session>, string, string][] = [
-    [{ resume_exact: true }, "nothing observed against it", "nothing against it"],
-    [{ resume_exact: true, resume_check: equal }, "observed exact: 3 of 3 recomputed losses equal", "observed exact"],
-    [{ resume_check: equal }, "observed exact: 3 of 3 recomputed losses equal", "observed exact"],
+    [{ resume_exact: true }, "not observed", "not observed"],
+    [{ resume_exact: true, resume_check: equal }, "observed exact (3 of 3 recomputed losses equal)", "observed exact"],
+    [{ resume_check: equal }, "observed exact (3 of 3 recomputed losses equal)", "observed exact"],
     [{ resume_exact: false, resume_reasons: ["c."], resume_check: equal }, `not exact: c; ${equal.text}`, "not exact"],
     [
       { resume_exact: false, resume_reasons: [`${differs.text}.`], resume_check: differs },

@@ -137,6 +137,12 @@ def error_text(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+def visible_level(logger: logging.Logger) -> int:
+    """Return the level at which a program's log shows a line that is no warning: INFO where the program has asked for
+    that, else WARNING, which Python prints where no logging was configured."""
+    return logging.INFO if logger.isEnabledFor(logging.INFO) else logging.WARNING
+
+
 def make_plain() -> None:
     """Let the logger ``supervisor_core`` show what is in its messages as text; once is enough."""
     logger = logging.getLogger(LOGGER)

@@ -20,7 +20,7 @@ from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.log import printable
 from supervisor_core.events.losses import LOSS
 from supervisor_core.run.judge.finding import Finding, Severity
-from supervisor_core.run.model.run import Advice, Restart, Run, RunState, Session
+from supervisor_core.run.model.run import Advice, Restart, Run, RunState
 from supervisor_core.run.model.words import DAY_SECS, UNKNOWN, count, counted, duration, in_a_line, share
 
 
@@ -304,23 +304,27 @@ def again_text(restart: Restart) -> str:
 
 
 def resume_lines(run: Run) -> list[str]:
-    """Return what was observed of the newest session's resume, and all reasons why it was not exact, where there are
-    several, a line each."""
+    """Return what was observed of the newest session's resume, and all reasons why it was not exact, and why the next
+    one will not be, where there are several, a line each."""
     newest = run.sessions[-1] if run.sessions else None
     if newest is None:
         return []
-    check = newest.resume_check
+    check, why = newest.resume_check, newest.why_not_exact or ()
     observed = [] if check is None or not check.is_equal else [f"Resume: {check.text}."]
-    return [*observed, *_reason_lines(newest)]
+    saved = next((item for item in reversed(run.checkpoints) if item.ok), None)
+    lacks = () if saved is None or run.state == "completed" else saved.not_captured
+    following = [text for text in lacks if text not in why]
+    return [
+        *observed, *_reason_lines("Not an exact resume", why), *_reason_lines("The next resume, not exact", following)
+    ]  # fmt: skip
 
 
-def _reason_lines(newest: Session) -> list[str]:
-    reasons = newest.why_not_exact or ()
+def _reason_lines(what: str, reasons: Sequence[str]) -> list[str]:
     if len(reasons) < 2:
         return []
-    lines = [f"Not an exact resume: {reason}" for reason in reasons[:SHOWN_REASONS]]
+    lines = [f"{what}: {reason}" for reason in reasons[:SHOWN_REASONS]]
     more = len(reasons) - len(lines)
-    return [*lines, f"Not an exact resume: other reasons: {more}; --json has all."] if more > 0 else lines
+    return [*lines, f"{what}: other reasons: {more}; --json has all."] if more > 0 else lines
 
 
 def nonfinite_lines(run: Run) -> list[str]:

@@ -62,6 +62,8 @@ class CheckpointVerdict:
     reason: str | None
     doubt: str | None = None
     """Why the model in it may be spoiled; None where nothing says so."""
+    not_captured: tuple[str, ...] = ()
+    """Why a resume from it is not exact: what it does not have."""
     source: str
     """``state``: the state file names it; ``disk``: it is only found on disk."""
     values: CheckpointValues | None = None
@@ -296,6 +298,7 @@ def _verify_one(store: CheckpointKind, candidate: Candidate, check: Check) -> Ch
         verdict="good" if verified else "damaged" if candidate.found else "missing",
         reason=reason,
         doubt=None if verified is None else store.doubt_about(candidate.path, verified),
+        not_captured=() if verified is None or verified.manifest is None else verified.manifest.not_captured,
         source=candidate.source,
     )
 
@@ -412,6 +415,7 @@ def _outlook(verdict: RunVerdict) -> Iterator[str]:
     yield f"A restart would resume from {os.path.basename(verdict.resume)}{step}, {verdict.why}."
     tried = itertools.dropwhile(lambda item: item.path != verdict.resume, verdict.checkpoints)
     whole = [item for item in tried if item.verdict == "good"]
+    yield from (f"Not exactly: {text}" for text in whole[0].not_captured)
     good = next((item for item in whole if item.doubt is None), None)
     if whole[0].doubt is not None and good is not None:
         yield f"It is in doubt; to resume from {good.name}: {command_line('tb-supervisor', 'rewind', '--', good.path)}"

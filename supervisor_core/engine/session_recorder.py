@@ -22,6 +22,7 @@ from typing import Any
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.errors import StalledError
+from supervisor_core.base.log import visible_level
 from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.guard import Publisher, is_covered, is_same
 from supervisor_core.checkpoint.ledger import newest_attempt
@@ -197,7 +198,7 @@ class ResumeCheck:
         if not is_last:
             return
         if found.is_equal:
-            _LOG.info("Observed exact: %s.", found.text)
+            _LOG.log(visible_level(_LOG), "The resume is observed exact (%s).", found.text)
         else:
             _LOG.warning("The resume is not exact: %s.", found.text)
 

@@ -240,13 +240,13 @@ class SessionRecord:
 
     @property
     def why_not_exact(self) -> tuple[str, ...] | None:
-        """Why training does not go on exactly as without the restart; None if nothing speaks against it."""
+        """Why training does not go on exactly as without the restart; None without a reason."""
         return None if self.resume_exact is not False else self.resume_reasons or ("No reason is given",)
 
     @property
     def resume_verdict(self) -> str:
-        """Whether training goes on exactly, in a few words; empty where that is not known."""
-        return {True: "nothing against it", False: "not exact", None: ""}[self.resume_exact]
+        """What its checkpoint and its program say of the resume, in two words; empty where they do not say it."""
+        return {True: NOT_OBSERVED, False: "not exact", None: ""}[self.resume_exact]
 
     def checked(self, check: ResumeRecord | None) -> SessionRecord:
         """Return the record with what was observed of its resume: one whose recomputed values differ is not exact,
@@ -281,6 +281,8 @@ class CheckpointRecord:
     """A digest of the position in the training data; None where it was not captured."""
     doubt: Text | None = None
     """Why the model in it may be spoiled, in one sentence or several; None where nothing speaks for that."""
+    not_captured: Annotated[tuple[Text, ...], Meta(max_length=MAX_REASONS)] = ()
+    """Why a resume from it is not exact: what it does not have, one sentence each."""
 
 
 ThreadState = Literal["starting", "idle", "ticking", "overdue", "failed", "stopped"]
@@ -557,6 +559,10 @@ class NoticeRecord:
     """The step at which that was recorded."""
     worker: Name | None = None
     """The other process of the cluster that said it; None of the session's own."""
+
+
+NOT_OBSERVED = "not observed"
+"""The verdict on a resume of which nothing is known: no step was recomputed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

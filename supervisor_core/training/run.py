@@ -16,6 +16,7 @@ from typing import Any
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.errors import SaveFailedError, SupervisorError
+from supervisor_core.base.log import visible_level
 from supervisor_core.base.options import Options
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.engine import open_sessions
@@ -293,6 +294,9 @@ class Run(Notifies):
                 )
         self.goal.restored()
         self._saver, exactness = saver, self._exactness  # before the restore there is nothing to save
+        if sealed is not None and exactness is not None and self._task is None:
+            _LOG.log(visible_level(_LOG), "Resumed from %s at step %d: %s.", sealed.path, self._step,
+                     saver.outlook(exactness, self._step))  # fmt: skip
         if self._writer is not None:
             self._writer.add_session_log(_START, self._step)
         if sealed is None:

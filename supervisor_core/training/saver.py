@@ -36,8 +36,9 @@ from supervisor_core.engine.session_history import SessionHistory
 from supervisor_core.events.record_fields import shared
 from supervisor_core.events.telemetry import CheckpointRecord, ThreadState, ThreadStatus, Trigger
 from supervisor_core.run.fold.goodput import COMPLETED
+from supervisor_core.run.model.words import counted
 from supervisor_core.training.save_point import Due, SavePolicy
-from supervisor_core.training.state import Captured, TrainingState
+from supervisor_core.training.state import Captured, Exactness, TrainingState
 from supervisor_core.training.tree import read_tree, write_tree
 
 _LOG = logging.getLogger("supervisor_core")
@@ -86,6 +87,8 @@ class Saver(Checkpoints):
     """The format of its checkpoints, for the manifest. A subclass with another one writes and reads its files."""
     names_directory = True
     """Whether the name of the checkpoints' directory is this project's; else the program's."""
+    how_to_observe = "; Options(verify_resume=20) would recompute 20 steps and compare them"
+    """What would observe a resume."""
 
     def __init__(
         self,
@@ -115,6 +118,7 @@ class Saver(Checkpoints):
         self._health = ThreadStatus(name=self.name, state="idle", interval_secs=policy.save_secs)
         self._failure: str | None = None
         self._stopped = self._is_warned = False
+        self._said: set[str] = set()
         self._due = due
         self._left_at: tuple[int, int] | None = None
         self._version = self._saved_version = 0
@@ -145,11 +149,21 @@ class Saver(Checkpoints):
         if restored is not None:
             self.newest = restored.path, restored.manifest.step
             self._skipped = restored.skipped
+            self._said.update(restored.manifest.not_captured)
             if self._writer is not None and restored.manifest.doubt is not None:
                 self._writer.take_up_losses(restored.manifest.doubt.losses)
         log_skipped(self._skipped, None if restored is None else restored.path)
         self._plan_in(self._policy.save_secs, step)
         self._thread.start()
+
+    def outlook(self, exactness: Exactness, step: int) -> str:
+        """Return the verdict on a resume as it begins, and what will observe it; without the last period."""
+        if not exactness.is_exact:
+            return exactness.verdict.removesuffix(".")
+        last = self._recorder.history.last_step if self._recorder is not None else None
+        if last is not None and last > step:
+            return f"{exactness.verdict} yet; {counted(last - step, 'recomputed step')} will be compared"
+        return f"{exactness.verdict}{self.how_to_observe}"
 
     def training_failed(self, error: BaseException) -> None:
         """See `Checkpoints.training_failed`."""
@@ -374,6 +388,7 @@ class Saver(Checkpoints):
         job = Job(step, trigger, version=self._version, in_place=self._options.snapshot == "shards")
         try:
             job.captured = self._state.capture(step, in_place=job.in_place)
+            self._warn_of(job)
         except Exception as error:
             job.error = error
             self._finished(job, None, self._clock.monotonic() - started)
@@ -384,6 +399,14 @@ class Saver(Checkpoints):
         if job.in_place and not job.done.wait(deadline.timeout):
             job.is_abandoned = True
         return job
+
+    def _warn_of(self, job: Job) -> None:
+        """Say what a resume from this checkpoint will lack: each sentence once in a session, and none of those that
+        the session's own resume has said."""
+        new = [text for text in job.captured.not_captured if text not in self._said]
+        self._said.update(new)
+        if new:
+            _LOG.warning("A resume from the checkpoint of step %d will not be exact: %s", job.step, " ".join(new))
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

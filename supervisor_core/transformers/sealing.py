@@ -195,6 +195,7 @@ class SealingSaver(Saver):
 
     format = FORMAT
     names_directory = False
+    how_to_observe = ""
 
     def __init__(
         self,
@@ -267,7 +268,9 @@ class SealingSaver(Saver):
             not_captured=(*self._state.limits(), *limits),
             data_position=None,
         )
-        self._put(Job(step, trigger, captured, blocked_secs))
+        job = Job(step, trigger, captured, blocked_secs)
+        self._warn_of(job)
+        self._put(job)
 
     def save(self, step: int, trigger: Trigger, deadline: Deadline = NEVER) -> str | None:
         """Wait until the step's checkpoint is sealed, and return its directory; None where the Trainer saved none.

@@ -238,7 +238,7 @@ EQUAL = ResumeRecord(session="b", what="losses", compared=3, equal=3)
 @each(
     "exact, check, word",
     [
-        (True, None, "nothing against it"),
+        (True, None, "not observed"),
         (True, EQUAL, "observed exact"),
         (None, EQUAL, "observed exact"),
         (False, None, "not exact"),

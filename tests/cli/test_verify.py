@@ -20,6 +20,7 @@ from supervisor_core.events.writer import EventsWriter
 from supervisor_core.storage import trees
 from supervisor_core.storage.local import LocalFilesystem
 from supervisor_core.training import supervise
+from supervisor_core.training.state import NO_DATA_POSITION
 from tests.cases import each
 
 Run = Callable[..., Result]
@@ -94,11 +95,11 @@ def test_one_in_doubt_and_how_to_resume_from_the_one_before(run: Run, tmp_path: 
         "ckpt-3  " in result.stdout and '  doubt    The newest value of "loss" is NaN or infinite.\n' in result.stdout
     )
     assert result.stdout.endswith(
-        "  A restart would resume from ckpt-3 (step 3), the newest.\n"
+        f"  A restart would resume from ckpt-3 (step 3), the newest.\n  Not exactly: {NO_DATA_POSITION}\n"
         f"  It is in doubt; to resume from ckpt-2: tb-supervisor rewind -- {good}\n"
     )
     assert run("rewind", "--", good).exit_code == 0
-    assert run("verify", tmp_path).stdout.endswith("  A restart would resume from ckpt-2 (step 2), the newest.\n")
+    assert "  A restart would resume from ckpt-2 (step 2), the newest.\n" in run("verify", tmp_path).stdout
 
 
 def test_what_a_training_deletes_and_saves_meanwhile(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,6 +177,7 @@ def test_json(run: Run, logdir: Path) -> None:
         "verdict": "damaged",
         "reason": "model.ckpt-100.data-00000-of-00001: the file is missing",
         "doubt": None,
+        "not_captured": [],
         "source": "state",
     }
 

@@ -140,7 +140,7 @@ def test_the_example_goes_on_exactly(tmp_path: Path, starter_of: Callable[..., A
     assert program.wait() == -signal.SIGKILL
     program.close()
     resumed = starter.run([*arguments, str(tmp_path / "run")])
-    assert "nothing is known against an exact resume" in resumed.stderr
+    assert "not observed" in resumed.stderr
     assert resumed.stdout.splitlines() == whole[-len(resumed.stdout.splitlines()) :] != []
 
 

@@ -202,10 +202,7 @@ def test_the_example_goes_on_exactly(tmp_path: Path, starter_of: Callable[..., A
     program.close()
     assert status == -signal.SIGTERM, said
     resumed = starter.run([*arguments, str(tmp_path / "run")])
-    assert (
-        "nothing is known against an exact resume" in resumed.stderr
-        and resumed.stdout.splitlines()[-1] == whole.stdout.splitlines()[-1]
-    )
+    assert "not observed" in resumed.stderr and resumed.stdout.splitlines()[-1] == whole.stdout.splitlines()[-1]
     assert [session.outcome for session in run_of(tmp_path / "run").sessions] == ["signal", "completed"]
 
 

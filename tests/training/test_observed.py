@@ -48,7 +48,7 @@ def test_what_a_resume_recomputes_is_compared_with_what_was_logged(tmp_path: Pat
         assert f"The resume is not exact: {check.text}." in second.stderr
     else:
         assert (check.text, resumed.resume_exact) == ("3 of 3 recomputed losses equal", True)
-        assert "Observed exact: 3 of 3 recomputed losses equal." in second.stderr
+        assert "The resume is observed exact (3 of 3 recomputed losses equal)." in second.stderr
     observed = second.stdout.splitlines()[-2]
     assert observed == f"observed {check.text}"
 

@@ -25,7 +25,7 @@ from tests.story.stories import STORIES
 
 pytestmark = pytest.mark.real
 
-NO_ACTION = {"copy", "restarted", "resumed_not_exactly", "stopped"}
+NO_ACTION = {"copy", "not_captured", "restarted", "resumed_not_exactly", "stopped"}
 """Kinds that ask nobody for anything."""
 SAYS = {
     "inspect": ({0}, ""),
@@ -46,6 +46,11 @@ def _with_session(**fields: Any) -> Callable[[WatchedRun], WatchedRun]:
     return change
 
 
+def _lacking(watched: WatchedRun) -> WatchedRun:
+    saved = replace(watched.run.checkpoints[-1], not_captured=("The state of rng is not captured.",))
+    return replace(watched, run=replace(watched.run, checkpoints=(*watched.run.checkpoints[:-1], saved)))
+
+
 CHANGED: Mapping[str, tuple[str, Callable[[WatchedRun], WatchedRun]]] = {
     "unreachable": ("trains", lambda watched: replace(watched, unreachable=True, problem="it is gone")),
     "read_error": ("has a damaged checkpoint", lambda watched: replace(watched, problem="a record is damaged")),
@@ -56,6 +61,7 @@ CHANGED: Mapping[str, tuple[str, Callable[[WatchedRun], WatchedRun]]] = {
         "cannot save any more",
         lambda watched: replace(watched, run=replace(watched.run, state="completed")),
     ),
+    "not_captured": ("trains", _lacking),
     "copy": ("trains", lambda watched: replace(watched, copy_of="other")),
 }
 """Kind -> a story that has it after a change: nothing on disk says it without a clock or a full disk."""

@@ -8,7 +8,7 @@ import { word } from "./words";
 const MOST_REASONS = 3;
 const MOST_LETTERS = 160;
 
-export type Resume = "observed" | "exact" | "inexact" | "unknown";
+export type Resume = "observed" | "unobserved" | "inexact" | "unknown";
 
 export const RESUMES: Record<Resume, Word> = {
   inexact: word(
@@ -19,11 +19,11 @@ export const RESUMES: Record<Resume, Word> = {
     0,
   ),
   unknown: word("·", "unknown", "dim", "Its session does not say whether it goes on as the run would have.", 1),
-  exact: word(
+  unobserved: word(
     "·",
-    "nothing against it",
-    "good",
-    "All that was captured was restored. No logged value was computed twice, so nothing was observed.",
+    "not observed",
+    "dim",
+    "No logged value was computed twice, so nothing shows whether it is exact. Options(verify_resume=20) would.",
     2,
   ),
   observed: word(
@@ -39,7 +39,7 @@ export const RESUMES: Record<Resume, Word> = {
 export function resumeOf(session: Session | undefined): Resume {
   if (session?.resume_exact === false) return "inexact";
   if (session?.resume_check) return "observed";
-  return session?.resume_exact === true ? "exact" : "unknown";
+  return session?.resume_exact === true ? "unobserved" : "unknown";
 }
 
 /** Whether there was anything to resume: a run's first session began from nothing, unless it says otherwise. */
@@ -62,10 +62,11 @@ export function evidenceText(session: Session | undefined): string {
   return [why, check && check.tag == null ? check.text : ""].filter(Boolean).join("; ");
 }
 
-/** `observed exact: 3 of 3 recomputed losses equal`, `nothing observed against it`, `not exact: why`, or `unknown`. */
+/** `observed exact (3 of 3 recomputed losses equal)`, `not observed`, `not exact: why`, or `unknown`. */
 export function resumeText(session: Session | undefined): string {
-  if (resumeOf(session) === "exact") return "nothing observed against it";
-  const { label } = RESUMES[resumeOf(session)];
+  const resume = resumeOf(session);
+  const { label } = RESUMES[resume];
   const evidence = evidenceText(session);
-  return evidence ? `${label}: ${evidence}` : label;
+  if (!evidence) return label;
+  return resume === "observed" ? `${label} (${evidence})` : `${label}: ${evidence}`;
 }

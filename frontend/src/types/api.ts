@@ -182,6 +182,8 @@ export interface Checkpoint {
   status: string;
   /** Why the model in it may be spoiled. */
   doubt: string | null;
+  /** Why a resume from it is not exact: what it does not have. */
+  not_captured: string[];
   /** What was wrong with it when a later session passed it over. */
   damage: string | null;
   moved_to: string | null;

@@ -105,6 +105,7 @@ KINDS: Mapping[str, Kind] = {
     "read_error": Kind("warn", "not all of its files can be read", "SupervisorEventsUnreadable"),
     "copy": Kind("info", "it is a copy of a run in another directory, which its session writes"),
     "resumed_not_exactly": Kind("info", "the newest session does not continue exactly as the one before would have"),
+    "not_captured": Kind("info", "its newest checkpoint does not have all that an exact resume needs"),
     "checkpoint_interval_far": Kind(
         "info",
         f"after {_LIMITS.failures_to_judge} unplanned restarts, the checkpoint interval is {_LIMITS.interval_factor:g} "

@@ -28,7 +28,7 @@ from supervisor_core.run.model.words import DAY_SECS
 What = Literal["begins", "is_over", "happened"]
 """``begins``: something is so from now on. ``is_over``: it is so no longer. ``happened``: it was a moment."""
 
-QUIET = frozenset(("copy", "clock_skew", "restarted", "stopped", "over"))
+QUIET = frozenset(("copy", "clock_skew", "restarted", "stopped", "over", "not_captured"))
 """Kinds that are never held: nobody is to be called for them."""
 OF_READING = frozenset(("unreachable", "read_error"))
 """Kinds that say something of a run whose files cannot be read now; of all others nothing is concluded from it."""

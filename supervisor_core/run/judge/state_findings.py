@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -301,17 +301,24 @@ def _again(run: Run) -> str | None:
     return f"By restarts, {least}{counted(run.steps_lost, 'step')} had to be done again."
 
 
+def _reasons(sentences: Sequence[str]) -> dict[str, str]:
+    more = len(sentences) - 1
+    others = f" (and {counted(more, 'other reason')})" if more > 0 else ""
+    return {"why": sentence(sentences[0])[:-1], "others": others}
+
+
 def ending(about: Subject) -> Iterator[Finding]:
     """Yield how the newest session began and ended, where that is not as planned or ends the run."""
     run, last, limits = about.run, about.last, about.thresholds
     if last is None:
         return
     if last.why_not_exact is not None:
-        more = len(last.why_not_exact) - 1
-        others = f" (and {counted(more, 'other reason')})" if more > 0 else ""
-        why = sentence(last.why_not_exact[0])[:-1]
-        words = {"why": why, "others": others}
+        words = _reasons(last.why_not_exact)
         yield found("resumed_not_exactly", words, since=last.started_at, step=last.restored_step)
+    newest = next((saved for saved in reversed(run.checkpoints) if saved.ok), None)
+    lacks = () if newest is None or run.state == "completed" else newest.not_captured
+    if newest is not None and (new := [text for text in lacks if text not in (last.why_not_exact or ())]):
+        yield found("not_captured", _reasons(new), since=newest.at, step=newest.step, path=newest.path)
     interval, best = run.advice.present_interval_secs, run.advice.recommended_interval_secs
     unplanned = sum(item.reason in UNPLANNED for item in run.restarts)
     if run.state == "running" and best and interval and unplanned >= limits.failures_to_judge:

@@ -127,6 +127,7 @@ WORDINGS: Mapping[str, Wording] = {
     "restarted/passed_over": Wording(text="it passed over {name}: {why}"),
     "restarted/no_session": Wording(text="Launch {attempt} has no session yet.{before}"),
     "resumed_not_exactly": Wording(text="The newest session does not continue exactly: {why}{others}"),
+    "not_captured": Wording(text="A restart would not continue exactly: {why}{others}"),
     "checkpoint_interval_far": Wording(text="The checkpoint interval is {present}; the best one is {best}."),
     "completed_without_step": Wording(
         text="The newest session was completed without a new step: it began at step {step}, where the training had "
