@@ -232,7 +232,7 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
             },
             sources=lambda: position.fit.sources(random_sources),
             facts=lambda: {**facts, "list of callbacks": siblings.names},
-            limits=lambda: (*limits, *siblings.limits),
+            limits=lambda: (*limits, *siblings.limits, *self._variables.limits),
             watched=lambda: watched(self.model),
         )
         return Run(self.logdir, state=state, options=self._options, policy=self._policy, facade="SupervisorCallback")

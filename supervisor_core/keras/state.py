@@ -30,8 +30,15 @@ _PARTS: Mapping[str, Callable[[Any], list[Any]]] = {
 }
 
 
+TRAINABLE = (
+    "A layer's trainable was changed in fit(), after the step had been compiled: a resume compiles it as it is now. "
+    "Change it before compile() and fit()."
+)
+
+
 class ModelVariables:
-    """The variables of a model. They are saved in their order: names change with what a program builds before.
+    """The variables of a model, and which of its layers are trainable. They are saved in their order: names change with
+    what a program builds before.
 
     Args:
         model: a compiled and built model.
@@ -40,19 +47,28 @@ class ModelVariables:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._loaded: Mapping[str, Any] | None = None
+        self._trainable = self._layers_trainable()
         self.metrics: list[list[Any]] | None = None
         """What is saved in place of the metrics, while an evaluation uses these; None otherwise."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the variables of each part: name and value."""
         sync(self._model)
-        state = {name: values_of(part(self._model)) for name, part in _PARTS.items()}
+        state: dict[str, Any] = {name: values_of(part(self._model)) for name, part in _PARTS.items()}
+        state["layers"] = self._layers_trainable()
         if self.metrics is not None:
             state["metrics"] = self.metrics
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set the variables, and keep the state for `load_again`."""
+        """Set what is trainable, then the variables, and keep the state for `load_again`."""
+        layers = list(self._model._flatten_layers())
+        flags, state = state.get("layers", ()), {part: saved for part, saved in state.items() if part in _PARTS}
+        if len(flags) == len(layers):
+            for layer, is_trainable in zip(layers, flags, strict=True):  # one that holds others sets theirs, too
+                if layer.trainable != is_trainable:
+                    layer.trainable = is_trainable
+        self._trainable = self._layers_trainable()
         for part, saved in state.items():
             variables = _PARTS[part](self._model)
             if len(variables) != len(saved):
@@ -65,6 +81,15 @@ class ModelVariables:
                     raise CheckpointError(f"{path} has the shape {found}; in the model {variable.path} has {wanted}.")
         self._loaded = state
         self._assign(state)
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What a resume does not bring back: sentences. PyTorch compiles no step."""
+        is_changed = keras.backend.backend() != "torch" and self._layers_trainable() != self._trainable
+        return (TRAINABLE,) if is_changed else ()
+
+    def _layers_trainable(self) -> list[bool]:
+        return [bool(layer.trainable) for layer in self._model._flatten_layers()]
 
     def load_again(self) -> None:
         """Set the variables to what was loaded last; once."""

@@ -28,6 +28,7 @@ from supervisor_core.lightning.ranks import (
     limits_of,
     refuse_strategy,
 )
+from supervisor_core.torch.module_state import NAME, ModuleState
 from supervisor_core.torch.ranks import present_ranks
 from supervisor_core.torch.shards import refuse_split
 from supervisor_core.torch.tensors import KINDS, random_sources, structure_of
@@ -254,6 +255,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
                 DATA: self._data,
                 "trainer": OfThisFit(self._fit, self._state),
                 METRICS: OfThisFit(self._fit, self._metrics),
+                NAME: OfThisFit(self._fit, ModuleState({"model": trainer.lightning_module})),
             },
             "sources": lambda: self._fit.sources(random_sources),
             "kinds": (*KINDS, CheckpointFile(trust=self._options.trust_pickled)),

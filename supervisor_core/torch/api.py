@@ -13,6 +13,7 @@ from supervisor_core.base.options import Options
 from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.torch.accelerated import position_of, refuse_prepared, scaler_of, unprepared
 from supervisor_core.torch.loop import SupervisedLoop
+from supervisor_core.torch.module_state import NAME, ModuleState
 from supervisor_core.torch.position import ONCE, LoaderPosition, RangePosition, counts_steps
 from supervisor_core.torch.ranks import TorchRanks, present_ranks
 from supervisor_core.torch.shards import ShardFiles, Shards, is_sharded, refuse_split, shards_of, write_shards
@@ -119,7 +120,7 @@ def supervised(
     others = {**_named("scaler", scaler), **_named("scheduler", scheduler), **_named("ema", ema)}
     parts = {**models, **optimizers, **_unwrapped(others)}
     objects, own = dict(parts), _unwrapped(flattened(state or {}))  # in several processes rank 0's, and each rank's
-    clash = {DATA, *objects} & {*own, *(state or {})}
+    clash = {DATA, NAME, *objects} & {*own, *(state or {})}
     if clash:
         raise ValueError(f"state has {', '.join(sorted(clash))}, which supervised() saves already; use other names.")
     options = options or Options()
@@ -133,7 +134,7 @@ def supervised(
     of_model = model_facts(*models.values(), with_dtype=splits)
     shards = ShardFiles(is_split=splits, whole=ranks is None or not splits, trust=options.trust_pickled)
     training: dict[str, Any] = {
-        "objects": {**objects, **own, DATA: position},
+        "objects": {**objects, NAME: ModuleState(modules), **own, DATA: position},
         "sources": random_sources,
         "kinds": (*KINDS, shards),
         "can_be_read_in_place": True,

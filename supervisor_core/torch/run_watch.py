@@ -10,6 +10,7 @@ import torch
 
 from supervisor_core.torch.accelerated import unprepared
 from supervisor_core.torch.loop_frame import LoopFrame
+from supervisor_core.torch.module_state import NAME, ModuleState
 from supervisor_core.torch.optimizer_steps import OptimizerSteps, UnsavedOptimizers
 from supervisor_core.torch.tensors import KINDS, model_facts, random_sources, thread_facts, unwrapped
 from supervisor_core.training.objects import flattened
@@ -24,12 +25,12 @@ def state_of(objects: Mapping[str, Any]) -> TrainingState:
         objects: the objects by name, and dicts, lists and tuples of them.
     """
     flat = {name: unwrapped(unprepared(item)) for name, item in flattened(objects).items()}
-    models = [item for item in flat.values() if isinstance(item, torch.nn.Module)]
+    models = {name: item for name, item in flat.items() if isinstance(item, torch.nn.Module)}
     return TrainingState(
-        objects=flat,
+        objects={**flat, NAME: ModuleState(models)} if models else flat,
         kinds=KINDS,
         sources=random_sources,
-        facts=lambda: {**thread_facts(), **model_facts(*models, with_dtype=False)},
+        facts=lambda: {**thread_facts(), **model_facts(*models.values(), with_dtype=False)},
         watch=RunWatch(flat, objects),
         can_be_read_in_place=True,
     )

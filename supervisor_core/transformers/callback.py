@@ -24,6 +24,7 @@ from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.engine.timeouts import stop_timeout
 from supervisor_core.events.telemetry import Severity
 from supervisor_core.storage.local import absolute
+from supervisor_core.torch.module_state import ModuleState
 from supervisor_core.torch.tensors import structure_of
 from supervisor_core.torch.workers import outlive_signals
 from supervisor_core.training.in_loop import OpenPhase, notify_in
@@ -84,6 +85,7 @@ class SupervisorCallback(TrainerCallback):
         self._save_began: float | None = None
         self._is_training = False
         self._draws = data.DrawWatch()
+        self._modules = ModuleState({})
         self._doubt = 0
         self._facts: dict[str, str] = {}
         self._others: tuple[str, ...] = ()
@@ -176,6 +178,9 @@ class SupervisorCallback(TrainerCallback):
         limits = data.limits(args, state, loader, model)
         self._facts = data.facts(args, state, loader, model)
         restored, skipped = self._restored(args.output_dir, state.global_step)
+        self._modules = ModuleState({"model": model})
+        if restored is not None and model is not None:
+            sealing.load_modules(restored.path, self._modules)
         self._draws = draws = data.DrawWatch()
         draws.found = data.DRAWS in limits or (restored is not None and data.DRAWS in restored.manifest.not_captured)
         if state.global_step:
@@ -309,6 +314,8 @@ class SupervisorCallback(TrainerCallback):
         if saver is None or self.run is None or not self._is_training:
             return
         self._doubt = self._draws.doubt
+        if args.process_index == 0 and kwargs.get("model") is not None:
+            sealing.save_modules(saver.path(state.global_step), self._modules)
         if isinstance(self.run, ranks.TrainerRun):
             self._doubt = self.run.meet_at_save(self._doubt)
         self._phase.leave()
