@@ -359,7 +359,7 @@ class SessionRecorder(SessionMonitor):
             self._liveness = self._recorder.live = hold.liveness
             self.guard(logdir)
             if self.options.write_telemetry and not self._yields_logdir:
-                self._resume_check = ResumeCheck(logdir, self.session_id, self.progress, self._resume_checked)
+                self._resume_check = ResumeCheck(logdir, self.session_id, self.progress, self.resume_checked)
             if before.exclusive:
                 pages = [] if directory is None else dead_before(directory, logdir)
                 self._deaths = list(deaths(pages, before.previous, self._clock))
@@ -425,7 +425,7 @@ class SessionRecorder(SessionMonitor):
         elif self._resume_check is not None:
             self._resume_check.start(record.restored_step)
 
-    def _resume_checked(self, found: ResumeRecord) -> None:
+    def resume_checked(self, found: ResumeRecord) -> None:
         """Record what the recomputed steps show of the resume."""
         self.resume_check = found
         self._recorder.write(found, found.step)

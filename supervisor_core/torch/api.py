@@ -129,12 +129,13 @@ def supervised(
     count = 1 if ranks is None else ranks.size
     position, limits = _position(loader, limits, replay=replay, ranks=count)
     modules = {name: item for name, item in models.items() if isinstance(item, torch.nn.Module)}
+    state_of_modules = ModuleState(modules)
     if splits := any(map(is_sharded, modules.values())):
         objects.update(shards_of(modules, optimizers, is_alone=ranks is None))
     of_model = model_facts(*models.values(), with_dtype=splits)
     shards = ShardFiles(is_split=splits, whole=ranks is None or not splits, trust=options.trust_pickled)
     training: dict[str, Any] = {
-        "objects": {**objects, NAME: ModuleState(modules), **own, DATA: position},
+        "objects": {**objects, NAME: state_of_modules, **own, DATA: position},
         "sources": random_sources,
         "kinds": (*KINDS, shards),
         "can_be_read_in_place": True,
@@ -153,8 +154,10 @@ def supervised(
         named["structure"] = "" if splits else structure_of(*modules.values())
         run = _run_of_rank(logdir, ranks, training, own=(*own, DATA), optimizers=optimizers.values(), **named)
     captured = (*parts.values(), *(state or {}).values())
-    seen = {**models, **({} if isinstance(loader, Sequence) else {"loader": loader})}
-    loop: SupervisedLoop = SupervisedLoop(run, loader, position, limits, optimizers, ranks, captured, seen)
+    seen = {**models, **optimizers, **({} if isinstance(loader, Sequence) else {"loader": loader})}
+    loop: SupervisedLoop = SupervisedLoop(
+        run, loader, position, limits, optimizers, ranks, captured, seen, state_of_modules
+    )
     return loop
 
 

@@ -13,6 +13,7 @@ from supervisor_core.base.errors import LogdirInUseError, RanksError
 from supervisor_core.engine.loop_exit import LoopExit, loop_exit
 from supervisor_core.torch.accelerated import unprepared
 from supervisor_core.torch.loop_frame import ENUMERATED, LoopFrame, asking, is_enumerated
+from supervisor_core.torch.module_state import ModuleState
 from supervisor_core.torch.optimizer_steps import OptimizerSteps, UnsavedOptimizers
 from supervisor_core.torch.position import EMPTY, LoaderPosition, RangePosition, batches_of, loader_facts
 from supervisor_core.torch.ranks import TorchRanks, present_ranks
@@ -45,7 +46,8 @@ class SupervisedLoop(InLoop):
         optimizers: their steps are counted; without any, batches are.
         ranks: the processes of a distributed training.
         parts: what the program has given, as it is before it is split into shards.
-        given: the models and the loader, by name.
+        given: the models, the optimizers and the loader, by name.
+        modules: what checkpoints have of the models besides.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class SupervisedLoop(InLoop):
         ranks: TorchRanks | None,
         parts: tuple[Any, ...],
         given: Mapping[str, Any],
+        modules: ModuleState,
     ) -> None:
         self.run = run
         self._parts = parts
@@ -70,7 +73,7 @@ class SupervisedLoop(InLoop):
         self._end: int = loader.stop if self._counts_steps else batches_of(loader)
         self._frame: LoopFrame | None = None
         self._steps = OptimizerSteps(optimizers)
-        self._given = given
+        self._given, self._modules = given, modules
         self._unsaved = UnsavedOptimizers((*parts, *run.state.objects.values()))
         self._error: BaseException | None = None
         self._generator: Generator[Any, None, None] | None = None
@@ -208,6 +211,8 @@ class SupervisedLoop(InLoop):
         run, position, steps, accumulated = self.run, self._position, self._steps, self._accumulated
         is_stopped, step, counts_batches, goal = run.stop_probe(), run.step, not steps.are_seen, run.goal
         frame = self._look() if self._frame is None else None
+        if frame is None and self._frame is not None and self._pass is not None:
+            self._frame.compare(_asking())  # the program has begun an epoch
         last = self._end - 1
         for batch in position.batches():
             steps.made, self._has_batches = 0, True
@@ -302,7 +307,10 @@ class SupervisedLoop(InLoop):
 
     def _look(self) -> LoopFrame:
         captured = (*self._parts, *self.run.state.objects.values(), *self._position.generators())
-        self._frame = LoopFrame(_asking(), captured, is_range=self._counts_steps, given=self._given)
+        epoch = None if self._pass is None else lambda: self._position.epoch
+        self._frame = LoopFrame(_asking(), captured, is_range=self._counts_steps, given=self._given, epoch=epoch)
+        self.run.values_read(self._frame.differing(self._modules.values_then))
+        self._modules.values_now = self._frame.kept
         self._unsaved.start(self._frame)
         return self._frame
 
@@ -424,6 +432,8 @@ class EpochPass:
             self._is_after = False
             self._after.close()
             position.next_epoch()
+            if loop._frame is not None:
+                loop._frame.compare(_asking(), is_whole=False)
             run.state_changed()
             if loop._accumulated.is_at_boundary:
                 run.save_if_due()

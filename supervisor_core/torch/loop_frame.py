@@ -1,33 +1,42 @@
-"""What the variables around a loop have that a checkpoint of it does not: `LoopFrame`.
+"""What a loop has that a checkpoint of it does not: `LoopFrame`.
 
-A training that keeps something in a variable (an optimizer that was not given, a batch fetched ahead, a position, a
-generator of its own) goes on otherwise after a resume. The variables of the program's functions around the loop, and of
-their modules, are compared before the first step and after it, with what the program's own objects and functions among
-them hold; those that are still the same, at each save. Only states are compared: whether a number is for the log alone
-is not known.
+A training that keeps something in a variable (an optimizer that was not given, a batch fetched ahead, a best value) or
+in an attribute (a dropout's rate, a dataset's flag) goes on otherwise after a resume. States are compared, by value:
+
+    attributes           of the models, optimizers and modules in variables, and of what the loader's dataset reaches:
+                         at each save (`Attributes`)
+    tensors, generators  and modules in variables: after the first step; those that are still the same at each save
+    plain values         in variables, and in the program's own objects: at the start of each epoch of a loop over
+                         epochs, else at each save. What changes in each step is for the log, unless its first values
+                         follow a rule, as a temperature does; in a loop over a range a whole number may be a position
+
+Whether a value is for the log alone is not known.
 """
 
 from __future__ import annotations
 
-import functools
 import gc
 import inspect
 import io
 import math
 import sys
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
-from types import BuiltinMethodType, CellType, FrameType, FunctionType, GeneratorType, MappingProxyType, MethodType
+from types import FrameType, GeneratorType, MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 
+from supervisor_core.run.fold.recomputed import is_measured
 from supervisor_core.torch.accelerated import unprepared
+from supervisor_core.torch.attributes import ABSENT, Attributes, is_public, limits_of, looked_into, plain
 from supervisor_core.torch.workers import comparable_state, generators_within, is_generator
 from supervisor_core.training.objects import Environment, Part, is_environment
+from supervisor_core.training.state import COMPARED
 
 CARRIED = (
     "A step has changed the tensors in {}: if a later step uses what is left there, as a batch fetched ahead, a hidden "
@@ -39,28 +48,31 @@ ITERATOR = (
     "The position of the iterator {0} is not captured, if the training takes its batches from it. Give its loader to "
     "supervised(), or let the number of the step decide the batch."
 )
-NUMBER = (
-    "The first step has changed the number in {}, which begins again with each session: if the training depends on it, "
-    "as on a position, let the number of the step decide, or keep it in a dict that is in state."
-)
 ENUMERATED = (
     "The numbers of enumerate() around the loop begin again at 0 where an epoch goes on: if more than the log depends "
     "on them, use loop.batch."
 )
+VALUE = COMPARED + (
+    "{} has changed since the session began, and no checkpoint has it: if the training depends on it, keep it in a "
+    "dict, and add that to state."
+)
 UNSEEN = "The variable {} cannot be looked at ({}): if the training keeps something in it, it is not captured."
 OBJECT = 'The state of {0} is not captured. Add it to state: state={{"{0}": {0}}}.'
-_OF_VARIABLES = (CARRIED, NUMBER)
-"""What is said of the present value of a variable, and once of all: the others are of the object that it had."""
+GIVEN = "The state of {0} is not captured. Give it to supervised(): {1}={0}."
 
 MOST_PARTS = 8
 """The most parts of a list or dict, and the most numbers of a tensor, that are looked at."""
+MOST_LETTERS = 60
+"""Of a value that is written down."""
 MOST_TENSORS = 64
 """The most tensors of a module that are looked at."""
+FIRST_STEPS = 2
+"""How many steps show which values change in each step."""
 WITHIN = "\0"
-"""Stands in a name before what no expression reaches, as a default of a function; and before the names of a function
-or module around the one with the loop."""
+"""Stands before the names of a function or module around the one with the loop."""
 DEPTH = 2
 """The number of levels of objects within objects that are looked into."""
+_DAY_SECS = 86400.0
 
 
 class _Seen(NamedTuple):
@@ -77,8 +89,10 @@ class LoopFrame:
     Args:
         frame: what asks for the first step.
         captured: the objects that checkpoints have.
-        is_range: also name iterators and numbers, where the loop's own data are not known.
-        given: objects that are looked into wherever they are, by name: the model, the loader.
+        is_range: the loop's own data are not known: also name iterators and whole numbers.
+        given: objects that are looked into wherever they are, by name: models, optimizers, the loader.
+        epoch: returns the number of the present epoch; None where the program has no loop over epochs of its own.
+        has_arguments: whether optimizers and the like are arguments of their own, and not in state.
     """
 
     def __init__(
@@ -88,24 +102,39 @@ class LoopFrame:
         *,
         is_range: bool,
         given: Mapping[str, Any] = MappingProxyType({}),
+        epoch: Callable[[], int] | None = None,
+        has_arguments: bool = True,
     ) -> None:
         self.known = Known(captured)
-        self._given, self._is_range = given, is_range
+        self._given, self._is_range, self._epoch, self._has_arguments = given, is_range, epoch, has_arguments
+        self._first_epoch = epoch() if epoch is not None else 0
+        self._code = None if frame is None else frame.f_code
         self._optimizing: list[Any] = []
         self._unseen: dict[str, str] = {}
         self._found: dict[str, list[str]] = {}
         self._before: dict[str, _Seen] = {}
         self._later: list[tuple[str, _Seen]] = []
-        self._are_the_item: set[str] | None = None
-        for name, value in self._parts(frame):
+        self._own: dict[str, Callable[[], Any]] = {}
+        self._kept: dict[str, Any] = {}
+        self._steps = 0
+        parts, within = dict(self._parts(frame)), list[tuple[str, Any]]()
+        for name, value in (*given.items(), *parts.items()):
+            with self._looks_at(name):
+                if name in given or isinstance(value, torch.nn.Module):
+                    within += looked_into(_shown(name), value)
+        self.attributes = Attributes(within)
+        for name, value in parts.items():
             with self._looks_at(name):
                 if _is_optimizing(value) or is_environment(value):
-                    self._name(OBJECT, name)
+                    self._name(OBJECT, name, value)
                     self._optimizing.append(value)
                 elif is_range and _is_iterator(value):
                     self._name(ITERATOR, name)
                 elif (seen := self._look(value)).limit:
                     self._before[name] = seen
+                elif is_own(type(value).__module__) and value not in self.attributes:
+                    self._own[name] = _weak(value)
+        self._values = {name: [value] for name, value in self._plain(frame)}
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -117,49 +146,110 @@ class LoopFrame:
                 if value is None or self._look(value).mark != seen.mark:
                     self._later.remove((name, seen))
                     if value is not None:
-                        self._name(seen.limit, name)
+                        self._name(seen.limit, name, value)
         sentences = []
         for limit, names in self._found.items():
-            parts = [", ".join(sorted(names))] if limit in _OF_VARIABLES else names
-            sentences += [limit.format(part) for part in parts]
-        return (*sentences, *dict.fromkeys(self._unseen.values()))
+            sentences += [limit.format(part) for part in ([", ".join(sorted(names))] if limit == CARRIED else names)]
+        if self._epoch is None:
+            self.compare(asking("supervisor_core"))
+        of_values = limits_of(map(_shown, self._kept), VALUE) + limits_of(self.attributes.changed())
+        return (*sentences, *of_values, *dict.fromkeys(self._unseen.values()))
+
+    def kept(self) -> dict[str, str]:
+        """Return what a checkpoint says of values that it does not restore: what `differing` compares."""
+        if self._epoch is None:
+            self.compare(asking("supervisor_core"))
+        found = {**self._kept, **self.attributes.changed()}
+        return {name.replace(WITHIN, "^"): repr(value)[:MOST_LETTERS] for name, value in found.items()}
+
+    def differing(self, saved: Mapping[str, str]) -> list[tuple[str, str, str]]:
+        """Return which values are not those of `kept`, as the session begins: name, before, now."""
+        found = []
+        for key, before in saved.items():
+            name = key.replace("^", WITHIN)
+            value = self._values[name][0] if name in self._values else self.attributes.value(name)
+            now = repr(value)[:MOST_LETTERS]
+            found += [(_shown(name), before, now)] if value is not ABSENT and now != before else []
+        return sorted(found)
 
     def step_ended(self, frame: FrameType | None, item: Any = None) -> bool:
         """A step has ended. Return whether the next one is to be looked at, too.
 
         Args:
             frame: what asks for the next step.
-            item: what the loop has yielded: a number that was it in two steps is the loop's own variable.
+            item: what the loop has yielded: a number that is it is the loop's own variable.
         """
-        present = dict(self._parts(frame))
-        if self._are_the_item is not None:
-            for name in self._are_the_item:
-                if present.get(name) != item:
-                    self._name(NUMBER, name)
+        self._steps += 1
+        for name, value in self._plain(frame):
+            values = self._values.get(name, [])
+            if len(values) == self._steps and value != values[-1]:
+                values.append(value)
+            if self._steps == FIRST_STEPS and type(item) is type(value) is int and value == item and len(values) > 1:
+                del self._values[name]
+        if self._steps == FIRST_STEPS:
             return False
-        self._are_the_item = set()
+        present = dict(self._parts(frame))
         for name, (value, limit, mark) in sorted(self._before.items()):
             with self._looks_at(name):
-                now = self._look(present.get(name) if limit in _OF_VARIABLES else value)
-                if now.value is None or (limit == CARRIED != now.limit):
+                seen = self._look(present.get(name) if limit == CARRIED else value)
+                if seen.value is None or (limit == CARRIED != seen.limit):
                     continue
-                if now.value is not value or now.mark != mark:
-                    if type(now.value) is int and now.value == item:
-                        self._are_the_item.add(name)
-                    else:
-                        self._name(limit, name)
-                elif limit != NUMBER:
-                    looks = map(self._look, _few(value, self.known) if limit == CARRIED else (value,))
-                    self._later += [(name, look._replace(value=_weak(look.value))) for look in looks if look.limit]
+                if seen.value is not value or seen.mark != mark:
+                    self._name(limit, name, value)
+                    continue
+                looks = map(self._look, _few(value, self.known) if limit == CARRIED else (value,))
+                self._later += [(name, look._replace(value=_weak(look.value))) for look in looks if look.limit]
         self._before = {}
-        return bool(self._are_the_item)
+        return True
+
+    def compare(self, frame: FrameType | None, *, is_whole: bool = True) -> None:
+        """See which plain values are kept.
+
+        Args:
+            frame: what asks for the next batch.
+            is_whole: whether the program has begun the epoch, and set values again; else those that change in a step
+                are left out.
+        """
+        if frame is None or frame.f_code is not self._code:
+            return  # another function than that with the loop, as at the end of the process
+        present = dict(self._plain(frame))
+        for name, values in self._values.items():
+            if name in present:
+                value, least = present[name], min(self._steps, FIRST_STEPS if is_whole else 1)
+                self._kept.pop(name, None)
+                if value != values[0] and self._is_state(name, value, values, len(values) > least):
+                    self._kept[name] = value
 
     def names(self, optimizer: Any) -> bool:
         """Return whether an optimizer is one of the variables that are named."""
         return any(optimizer is item for item in self._optimizing)
 
-    def _name(self, limit: str, name: str) -> None:
-        names, shown = self._found.setdefault(limit, []), _shown(name)
+    def _is_state(self, name: str, value: Any, values: list[Any], in_each_step: bool) -> bool:
+        """Return whether a value that has changed may decide how the training goes on: no count, time or message."""
+        last = _shown(name).rpartition(".")[2].lower()
+        if "epoch" in last or (is_measured(last) and last != "wait") or _is_moment(value):
+            return False
+        if in_each_step:
+            return (self._is_range and type(value) is int) or _follows_a_rule(values)
+        if self._epoch is not None and type(value) is type(values[0]) is int:
+            return bool(value - values[0] != self._epoch() - self._first_epoch)  # else it counts epochs
+        return not isinstance(value, str) or value.isidentifier()
+
+    def _plain(self, frame: FrameType | None) -> Iterator[tuple[str, Any]]:
+        """Yield the plain values of variables, and of the program's own objects in them, by name."""
+        for name, value in _variables(frame):
+            if (found := plain(value)) is not ABSENT and value not in self.known:
+                yield name, found
+        for name, reference in self._own.items():
+            for key, value in _attributes(reference()):
+                if is_public(key) and (found := plain(value)) is not ABSENT:
+                    yield f"{name}.{key}", found
+
+    def _name(self, limit: str, name: str, value: Any = None) -> None:
+        shown = _shown(name)
+        if limit == OBJECT and self._has_arguments and (argument := _argument(value, shown)):
+            limit = GIVEN.format("{0}", argument)
+        names = self._found.setdefault(limit, [])
         names += [] if shown in names else [shown]
 
     def _parts(self, frame: FrameType | None) -> Iterator[tuple[str, Any]]:
@@ -171,9 +261,9 @@ class LoopFrame:
                 found += self._inside(name, value, DEPTH, seen)
             yield from found
         for name, value in self._given.items():  # a generator deep in a dataset
-            for path, part in () if isinstance(value, torch.nn.Module) else generators_within(value):
+            for path, part in generators_within(getattr(value, "dataset", None)):
                 if id(part) not in seen and part not in self.known:
-                    yield name + path, part
+                    yield f"{name}.dataset{path}", part
 
     @contextmanager
     def _looks_at(self, name: str) -> Iterator[None]:
@@ -185,7 +275,7 @@ class LoopFrame:
 
     def _inside(self, name: str, value: Any, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
         value = unprepared(value)
-        if (id(value) in seen and not isinstance(value, (int, float))) or value in self.known:
+        if id(value) in seen or value in self.known:
             return
         seen.add(id(value))
         yield name, value
@@ -201,10 +291,7 @@ class LoopFrame:
         if any(map(is_array, few)) or (isinstance(value, (list, deque)) and not value):
             size = len(value) if isinstance(value, _CONTAINERS) else 0  # a list may be filled; a dict may be a cache
             return _Seen(value, CARRIED, (size, [_array_mark(part) for part in few]))
-        if is_generator(value):
-            return _Seen(value, GENERATOR, comparable_state(value))
-        numbers = [part for part in few if _counts(part)] if self._is_range else []
-        return _Seen(value, NUMBER, numbers) if numbers else _Seen(value)
+        return _Seen(value, GENERATOR, comparable_state(value)) if is_generator(value) else _Seen(value)
 
 
 class Known:
@@ -242,9 +329,9 @@ class Known:
 
 
 def asking(*modules: str) -> FrameType | None:
-    """Return the frame of the program that asks for something, behind those of these modules and this one."""
+    """Return the frame of the program that asks for something, behind those of these packages and this module."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__") in modules:
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith(modules):
         frame = frame.f_back
     return frame
 
@@ -289,38 +376,24 @@ def _weak(value: Any) -> Callable[[], Any]:
         return lambda: value
 
 
-_EMPTY = CellType()
-
-
 def _held(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield what a value holds: what stands behind the value's name, and the part."""
-    within: tuple[Any, ...] = ()
-    attributes: Iterable[tuple[str, Any]] = ()
     if isinstance(value, (dict, list, tuple)):
         for key, part in islice(value.items() if isinstance(value, dict) else enumerate(value), MOST_PARTS):
             if is_generator(part) or _is_optimizing(part) or isinstance(part, torch.nn.Module):
                 yield f"[{key!r}]", part
-    elif isinstance(value, functools.partial):
-        within = (value.func, *value.args, *value.keywords.values())
-    elif isinstance(value, (MethodType, BuiltinMethodType)) or type(value).__name__ == "method-wrapper":
-        within = (value.__self__,)
     elif isinstance(value, torch.nn.Module):
-        modules = islice(value.named_modules(prefix=""), MOST_TENSORS)
-        own = ((f"{path}." if path else "", module) for path, module in modules if is_own(type(module).__module__))
-        attributes = ((path + name, part) for path, module in own for name, part in _attributes(module))
-    elif isinstance(value, FunctionType) and is_own(value.__module__):
-        cells = (cell.cell_contents for cell in value.__closure__ or () if cell != _EMPTY)
-        within = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *cells)
-        attributes = vars(value).items()
-    elif not isinstance(value, (type, FunctionType)) and is_own(type(value).__module__):
-        attributes = _attributes(value)
-    yield from ((f".{name}", part) for name, part in attributes)
-    yield from ((f"{WITHIN}{at}", part) for at, part in enumerate(within))
+        for path, module in islice(value.named_modules(prefix=""), MOST_TENSORS):
+            if is_own(type(module).__module__):
+                prefix = f".{path}." if path else "."
+                yield from ((prefix + name, part) for name, part in _attributes(module))
+    elif not isinstance(value, type) and is_own(type(value).__module__):
+        yield from ((f".{name}", part) for name, part in _attributes(value))
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield an object's own attributes, with the numbers that its class has in their places."""
-    of_class = {name: part for name, part in vars(type(value)).items() if _counts(part)}
+    """Yield an object's own attributes, with the plain ones that its class has in their places."""
+    of_class = {name: part for name, part in vars(type(value)).items() if plain(part) is part}
     attributes = {**of_class, **getattr(value, "__dict__", {})}
     yield from ((name, part) for name, part in attributes.items() if name not in _OF_MODULES)
 
@@ -335,6 +408,14 @@ def _is_optimizing(value: Any) -> bool:
     return isinstance(value, (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler))
 
 
+def _argument(value: Any, name: str) -> str | None:
+    """Return the argument of `supervised` that captures an object; None for none of its own."""
+    kinds = {"optimizer": torch.optim.Optimizer, "scheduler": torch.optim.lr_scheduler.LRScheduler}
+    kinds |= {"scaler": torch.amp.GradScaler, "ema": torch.optim.swa_utils.AveragedModel}
+    found = next((argument for argument, kind in kinds.items() if isinstance(value, kind)), None)
+    return "ema" if found is None and "ema" in name.lower() else found
+
+
 def _variables(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
     """Yield the variables of the function with the loop, of the program's functions around it, and of their modules,
     each of these with names of its own; a generator, as of a progress bar, may stand between loop and body."""
@@ -342,9 +423,10 @@ def _variables(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
     of_modules: dict[int, Mapping[str, Any]] = {}
     while frame is not None:
         present = frame.f_locals
-        of_modules.setdefault(id(frame.f_globals), frame.f_globals)
-        if present is not frame.f_globals:
-            of_functions.append(dict(present))
+        if is_own(frame.f_globals.get("__name__")):
+            of_modules.setdefault(id(frame.f_globals), frame.f_globals)
+            if present is not frame.f_globals:
+                of_functions.append(dict(present))
         if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(present, dict):
             present.clear()  # a copy that the frame would keep, with the tensors in it; the variables are elsewhere
         is_between, frame = frame.f_code.co_flags & inspect.CO_GENERATOR, frame.f_back
@@ -356,7 +438,7 @@ def _variables(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
 
 
 def _shown(name: str) -> str:
-    return name.lstrip(WITHIN).partition(WITHIN)[0]
+    return name.lstrip(WITHIN)
 
 
 def _few(value: Any, known: Known, depth: int = DEPTH) -> tuple[Any, ...]:
@@ -372,10 +454,18 @@ def _few(value: Any, known: Known, depth: int = DEPTH) -> tuple[Any, ...]:
 _CONTAINERS = (list, tuple, dict, deque)
 
 
-def _counts(value: Any) -> bool:
-    """Return whether a number may be a position or a best value: a whole one, infinity, or one from 10^6."""
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    return is_whole or (isinstance(value, float) and (math.isinf(value) or abs(value) >= 1e6))
+def _is_moment(value: Any) -> bool:
+    """Return whether a number is a clock's of today."""
+    clocks = (time.time, time.monotonic, time.perf_counter)
+    return isinstance(value, float) and value > 1e3 and any(abs(value - clock()) < _DAY_SECS for clock in clocks)
+
+
+def _follows_a_rule(values: list[Any]) -> bool:
+    """Return whether the first values of a number are those of a schedule: equal differences, or equal ratios."""
+    if len(values) <= FIRST_STEPS or any(type(value) is not float for value in values):
+        return False
+    one, two, three = values
+    return math.isclose(two - one, three - two, rel_tol=1e-9) or math.isclose(two * two, one * three, rel_tol=1e-9)
 
 
 def _array_mark(value: Any) -> Any:

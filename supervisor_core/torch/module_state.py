@@ -6,16 +6,25 @@ Saved is what has changed since the modules were given: what the program builds,
 
 from __future__ import annotations
 
+import json
+import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
+from supervisor_core.base.errors import CheckpointError
 from supervisor_core.training.objects import Part
 
 NAME = "module state"
 """The name of this state among the objects of a training."""
+
+
+FILE = "supervisor-modules.safetensors"
+"""Its file in the checkpoint of a framework that saves by itself."""
 
 
 class _Built(NamedTuple):
@@ -39,10 +48,15 @@ class ModuleState(Part):
     def __init__(self, modules: Mapping[str, Any]) -> None:
         self._modules = {name: item for name, item in modules.items() if isinstance(item, torch.nn.Module)}
         self._built = {name: _built(item) for name, item in self._modules.items()}
+        self.values_now: Callable[[], Mapping[str, str]] = dict
+        """Returns what the checkpoint says of values that it does not restore, by name."""
+        self.values_then: Mapping[str, str] = {}
+        """What the restored one says of them."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return what has changed: names of modules by mode, of parameters by whether they are trained, buffers."""
-        return {name: _changed(item, self._built[name]) for name, item in self._modules.items()}
+        of_modules = {name: _changed(item, self._built[name]) for name, item in self._modules.items()}
+        return {"modules": of_modules, "values": dict(self.values_now())}
 
     def probe(self) -> Any:
         """See `Part.probe`."""
@@ -50,9 +64,41 @@ class ModuleState(Part):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Set it. What the present modules do not have is left out."""
-        for name, saved in state.items():
+        self.values_then = state["values"]
+        for name, saved in state["modules"].items():
             if name in self._modules:
                 _set(self._built[name], saved)
+
+    def write(self, directory: str) -> None:
+        """Add a file to a framework's own checkpoint, if something has changed."""
+        parts = self._modules.items()
+        state: dict[str, Any] = {name: _changed(item, self._built[name]) for name, item in parts}
+        buffers = {
+            f"{name}/{key}": value.detach().cpu().contiguous()
+            for name, of_model in state.items()
+            for key, value in of_model.pop("buffers", {}).items()
+        }
+        if buffers or any(state.values()):
+            save_file(buffers, os.path.join(directory, FILE), {"modules": json.dumps(state)})
+
+    def read(self, directory: str) -> None:
+        """Set what `write` has written there.
+
+        Raises:
+            CheckpointError: if the file cannot be read.
+        """
+        path = os.path.join(directory, FILE)
+        if not os.path.exists(path):
+            return
+        try:
+            with safe_open(path, framework="pt") as file:
+                state = json.loads((file.metadata() or {})["modules"])
+                for key in file.keys():  # noqa: SIM118
+                    name, _, buffer = key.partition("/")
+                    state[name].setdefault("buffers", {})[buffer] = file.get_tensor(key)
+            self.load_state_dict({"modules": state, "values": {}})
+        except (SafetensorError, OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _built(root: Any) -> _Built:

@@ -26,12 +26,13 @@ def state_of(objects: Mapping[str, Any]) -> TrainingState:
     """
     flat = {name: unwrapped(unprepared(item)) for name, item in flattened(objects).items()}
     models = {name: item for name, item in flat.items() if isinstance(item, torch.nn.Module)}
+    modules = ModuleState(models)
     return TrainingState(
-        objects={**flat, NAME: ModuleState(models)} if models else flat,
+        objects={**flat, NAME: modules},
         kinds=KINDS,
         sources=random_sources,
         facts=lambda: {**thread_facts(), **model_facts(*models.values(), with_dtype=False)},
-        watch=RunWatch(flat, objects),
+        watch=RunWatch(flat, objects, modules),
         can_be_read_in_place=True,
     )
 
@@ -43,12 +44,15 @@ class RunWatch(OptimizerSteps):
     Args:
         objects: the objects that checkpoints have, by name.
         given: what the program has given: objects, and dicts and lists of them.
+        modules: what checkpoints have of the models besides.
     """
 
-    def __init__(self, objects: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    def __init__(self, objects: Mapping[str, Any], given: Mapping[str, Any], modules: ModuleState) -> None:
         super().__init__({name: item for name, item in objects.items() if isinstance(item, torch.optim.Optimizer)})
+        self._modules = modules
         self._captured = (*objects.values(), *given.values())
-        self._models = {name: item for name, item in objects.items() if isinstance(item, torch.nn.Module)}
+        kinds = (torch.nn.Module, torch.optim.Optimizer)
+        self._given = {name: item for name, item in objects.items() if isinstance(item, kinds)}
         self._unsaved = UnsavedOptimizers(self._captured)
         self._accumulated = Accumulated()
         self._frame: LoopFrame | None = None
@@ -70,12 +74,14 @@ class RunWatch(OptimizerSteps):
         """See `LoopWatch`."""
         return self._accumulated.is_at_boundary
 
-    def loop_begins(self, frame: FrameType, *, has_data: bool) -> None:
+    def loop_begins(self, frame: FrameType, *, has_data: bool) -> list[tuple[str, str, str]]:
         """See `LoopWatch`."""
         self.begin()
-        self._frame = LoopFrame(frame, self._captured, is_range=not has_data, given=self._models)
+        self._frame = LoopFrame(frame, self._captured, is_range=not has_data, given=self._given, has_arguments=False)
         self._unsaved.start(self._frame)
         self._looks = True
+        self._modules.values_now = self._frame.kept
+        return self._frame.differing(self._modules.values_then)
 
     def pass_ended(self, frame: FrameType, step: int) -> bool:
         """See `LoopWatch`."""

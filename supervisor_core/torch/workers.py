@@ -225,12 +225,15 @@ class Draws:
 
 def generators_within(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the random generators that an object holds, in its attributes and in lists and dicts, with their paths."""
+    return (found for found in reachable(value) if is_generator(found[1]))
+
+
+def reachable(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield an object and what it holds, in its attributes and in lists and dicts, with their paths."""
     found, seen = [("", value)], {id(value)}
     for path, item in found:  # with those that are found in them
-        if is_generator(item):
-            yield path, item
-            continue
-        for suffix, part in _parts(item):
+        yield path, item
+        for suffix, part in () if is_generator(item) else _parts(item):
             if len(found) < MOST_OBJECTS and id(part) not in seen and not isinstance(part, _PLAIN):
                 seen.add(id(part))
                 found.append((path + suffix, part))

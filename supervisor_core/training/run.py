@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
@@ -28,7 +28,7 @@ from supervisor_core.engine.lifecycle import Notifies, SessionLifecycle
 from supervisor_core.engine.loop_exit import LoopExit
 from supervisor_core.engine.session_recorder import SessionRecorder
 from supervisor_core.events.file_writer import FileWriter
-from supervisor_core.events.telemetry import ServiceInterval, Trigger
+from supervisor_core.events.telemetry import ResumeRecord, ServiceInterval, Trigger
 from supervisor_core.process.stacks import location, user_line
 from supervisor_core.run.fold.first_error import killed_worker
 from supervisor_core.run.status import RunStatus
@@ -41,6 +41,8 @@ from supervisor_core.training.step_loop import Goal, steps_of
 
 _LOG = logging.getLogger("supervisor_core")
 
+MOST_LETTERS = 200
+"""Of the names, or values, that are said to differ."""
 CHECKPOINTS = "checkpoints"
 """The checkpoints' directory in the logdir."""
 
@@ -525,6 +527,20 @@ class Run(Notifies):
                 self._recorder_now.loss_read(self._loss_finite)
             if self._writer is not None:
                 self._writer.scalar(name, number, self._step if step is None else step)
+
+    def values_read(self, differing: Sequence[tuple[str, str, str]]) -> None:
+        """For an adapter: which values that no checkpoint restores are not those at the restored save.
+
+        Args:
+            differing: name, value before, value now.
+        """
+        if differing and self._task is None:
+            names, before, now = (", ".join(texts)[:MOST_LETTERS] for texts in zip(*differing, strict=True))
+            found = ResumeRecord(
+                session=self._recorder_now.session_id, tag=names, step=self._step, before=before, now=now
+            )
+            _LOG.warning("The resume is not exact: %s.", found.text)
+            self._recorder_now.resume_checked(found)
 
     # How it works inside.
 

@@ -38,7 +38,7 @@ from supervisor_core.events.telemetry import CheckpointRecord, ThreadState, Thre
 from supervisor_core.run.fold.goodput import COMPLETED
 from supervisor_core.run.model.words import counted
 from supervisor_core.training.save_point import Due, SavePolicy
-from supervisor_core.training.state import Captured, Exactness, TrainingState
+from supervisor_core.training.state import COMPARED, Captured, Exactness, TrainingState
 from supervisor_core.training.tree import read_tree, write_tree
 
 _LOG = logging.getLogger("supervisor_core")
@@ -406,7 +406,8 @@ class Saver(Checkpoints):
         new = [text for text in job.captured.not_captured if text not in self._said]
         self._said.update(new)
         if new:
-            _LOG.warning("A resume from the checkpoint of step %d will not be exact: %s", job.step, " ".join(new))
+            will = "may" if all(text.startswith(COMPARED) for text in new) else "will"
+            _LOG.warning("A resume from the checkpoint of step %d %s not be exact: %s", job.step, will, " ".join(new))
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

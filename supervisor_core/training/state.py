@@ -30,6 +30,9 @@ NO_DATA_POSITION = (
 )
 
 NOT_THE_SAVED_ONE = "The position in the data is not the saved one: batches may repeat or be left out."
+COMPARED = "The value of "
+"""The begin of what a checkpoint does not capture, but says the value of: that is compared when the loop begins."""
+
 MID_STEP = "It was saved when the program had left its loop in the middle of a step: that step may be done twice."
 
 
@@ -216,7 +219,8 @@ class TrainingState:
 
     def reasons(self, manifest: Manifest, tree: Any, versions: Mapping[str, str]) -> list[str]:
         """Do as `resume`; return what keeps it from being exact: sentences."""
-        reasons = [*manifest.not_captured, *self.restore(tree, manifest.counters, manifest.data_position)]
+        lacks = [text for text in manifest.not_captured if not text.startswith(COMPARED)]
+        reasons = [*lacks, *self.restore(tree, manifest.counters, manifest.data_position)]
         present = self.facts()
         for name, value in manifest.facts.items():
             if (now := present.get(name)) is not None and now != value:

@@ -27,8 +27,9 @@ class LoopWatch(Protocol):
     def limits(self) -> tuple[str, ...]:
         """What a checkpoint of this moment does not capture: sentences."""
 
-    def loop_begins(self, frame: FrameType, *, has_data: bool) -> None:
-        """Look at the variables around the loop.
+    def loop_begins(self, frame: FrameType, *, has_data: bool) -> list[tuple[str, str, str]]:
+        """Look at the variables around the loop; return which values differ from those at the restored save: name,
+        before, now.
 
         Args:
             frame: what asks for the first step.
@@ -90,7 +91,7 @@ def _steps(run: Any, until: int) -> Iterator[int]:
     refuse_again(run.logdir, "steps", until, run.global_step, STEPS_ONCE)
     goal.limit({"steps": until}, run.global_step)
     if watch is not None:
-        watch.loop_begins(sys._getframe(1), has_data=run.state.has_data)
+        run.values_read(watch.loop_begins(sys._getframe(1), has_data=run.state.has_data))
     try:
         while run._step < goal.until and not (is_stopped() and (watch is None or watch.is_at_boundary)):
             point.is_in_step = True

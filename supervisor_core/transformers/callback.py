@@ -180,7 +180,7 @@ class SupervisorCallback(TrainerCallback):
         restored, skipped = self._restored(args.output_dir, state.global_step)
         self._modules = ModuleState({"model": model})
         if restored is not None and model is not None:
-            sealing.load_modules(restored.path, self._modules)
+            self._modules.read(restored.path)
         self._draws = draws = data.DrawWatch()
         draws.found = data.DRAWS in limits or (restored is not None and data.DRAWS in restored.manifest.not_captured)
         if state.global_step:
@@ -315,7 +315,7 @@ class SupervisorCallback(TrainerCallback):
             return
         self._doubt = self._draws.doubt
         if args.process_index == 0 and kwargs.get("model") is not None:
-            sealing.save_modules(saver.path(state.global_step), self._modules)
+            self._modules.write(saver.path(state.global_step))
         if isinstance(self.run, ranks.TrainerRun):
             self._doubt = self.run.meet_at_save(self._doubt)
         self._phase.leave()

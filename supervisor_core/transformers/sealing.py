@@ -9,7 +9,6 @@ under a second name, ``last-good-checkpoint-<step>``, as hard links, which take 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import stat
@@ -19,16 +18,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from transformers import TrainerState
 
-from supervisor_core.base.errors import (
-    CheckpointError,
-    DamagedCheckpointError,
-    SaveFailedError,
-    UnreadableCheckpointError,
-)
+from supervisor_core.base.errors import DamagedCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint.contents import TRAINER_STATE
 from supervisor_core.checkpoint.manifest import NAME, Manifest, list_files, refusal
@@ -40,7 +32,6 @@ from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
 from supervisor_core.engine.deadline import NEVER, Deadline
 from supervisor_core.engine.saving import loss_text
 from supervisor_core.events.telemetry import Trigger
-from supervisor_core.torch.module_state import ModuleState
 from supervisor_core.torch.tensors import tensor_with_nan
 from supervisor_core.training.saver import Job, Saver
 from supervisor_core.training.state import Captured
@@ -131,36 +122,6 @@ def unsealed(path: str, step: int) -> Manifest:
     except OSError:
         saved_at = 0.0
     return Manifest(format=FORMAT, step=step, saved_at=saved_at, not_captured=(UNSEALED,))
-
-
-MODULES = "supervisor-modules.safetensors"
-"""A file that has what `ModuleState` has of the model; only where that has changed."""
-
-
-def save_modules(path: str, modules: ModuleState) -> None:
-    """Add to a checkpoint what no ``state_dict`` has of the model."""
-    state = modules.state_dict()["model"]
-    buffers = {name: item.detach().cpu().contiguous() for name, item in state.pop("buffers", {}).items()}
-    if state or buffers:
-        save_file(buffers, os.path.join(path, MODULES), {"model": json.dumps(state)})
-
-
-def load_modules(path: str, modules: ModuleState) -> None:
-    """Set what `save_modules` has saved in a checkpoint.
-
-    Raises:
-        CheckpointError: if the file cannot be read.
-    """
-    file = os.path.join(path, MODULES)
-    if not os.path.exists(file):
-        return
-    try:
-        with safe_open(file, framework="pt") as opened:
-            names, known = opened.keys(), opened.metadata() or {}
-            buffers = {name: opened.get_tensor(name) for name in names}
-        modules.load_state_dict({"model": {**json.loads(known["model"]), "buffers": buffers}})
-    except (SafetensorError, OSError, ValueError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"{file} cannot be read: {type(error).__name__}: {error}") from error
 
 
 def clear_the_way(directory: str, step: int) -> bool:

@@ -168,16 +168,17 @@ def test_what_has_not_changed_is_not_saved() -> None:
     another; not the modes of a model that is evaluated as a whole, after which it trains again."""
     net, other = Net(), Net()
     state = ModuleState({"net": net})
-    assert state.state_dict() == {"net": {}}
+    assert state.state_dict()["modules"] == {"net": {}}
     net.eval()
-    assert state.state_dict() == {"net": {}}
+    assert state.state_dict()["modules"] == {"net": {}}
     net.train()
     net.change()
     net.mean += 1
-    found = state.state_dict()["net"]
+    found = state.state_dict()["modules"]["net"]
     assert (found["modes"], set(found["trained"]), list(found["buffers"])) == (
         {"drop": False}, {"a.weight", "a.bias"}, ["mean"],
     )  # fmt: skip
-    ModuleState({"net": other}).load_state_dict({"net": {**found, "trained": {"a.weight": False, "gone": True}}})
+    saved = {"net": {**found, "trained": {"a.weight": False, "gone": True}}}
+    ModuleState({"net": other}).load_state_dict({"modules": saved, "values": {}})
     assert not other.drop.training and not other.a.weight.requires_grad and other.a.bias.requires_grad
     assert other.mean.tolist() == [1.0] * 4

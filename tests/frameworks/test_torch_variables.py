@@ -17,12 +17,12 @@ from supervisor_core.torch.loop_frame import (  # noqa: E402
     CARRIED,
     ENUMERATED,
     GENERATOR,
+    GIVEN,
     ITERATOR,
-    NUMBER,
-    OBJECT,
     UNSEEN,
 )
 
+DIFFERS = "{} at step 2 differs ({} before, {} now)."
 DATA = torch.arange(1000) * 7919 % 31
 
 
@@ -104,15 +104,14 @@ def _loops(loop_dir: Path = Path()) -> dict[str, tuple[Callable[[Any, Any], None
             print(n)
 
     def position(loop: Any, model: Any) -> None:
-        at, best, started = 0, 1e9, 12.5
-        limits = {"low": 1, "high": 9}
+        at, best, running = 0, 1e9, 0.0
         for _ in loop:
             at += 9
             DATA[at]
             if best < 1:
                 break
             best = min(best, 3.25)
-            started += limits["low"]
+            running = 0.9 * running + at
 
     def object_of_its_own(loop: Any, model: Any) -> None:
         reader = Reader()
@@ -158,20 +157,28 @@ def _loops(loop_dir: Path = Path()) -> dict[str, tuple[Callable[[Any, Any], None
                 own.add_(1)
 
     return {
-        "a position, and the best value": (position, NUMBER.format("at, best")),
+        "a position, and the best value": (position, DIFFERS.format("at, best", "18, 3.25", "0, 1000000000.0")),
         "an object of the program's own": (
             object_of_its_own,
-            f"{ITERATOR.format('reader.rest')} {NUMBER.format('reader.at')} {GENERATOR.format('reader.rng')}",
+            " ".join(
+                (DIFFERS.format("reader.at", "2", "0"), ITERATOR.format("reader.rest"), GENERATOR.format("reader.rng"))
+            ),
         ),
         "a file": (file, ITERATOR.format("text")),
         "an optimizer, a scheduler, a scaler": (
             optimizers,
-            " ".join(map(OBJECT.format, ("optimizer", "schedule", "scaler"))),
+            " ".join(
+                GIVEN.format(name, argument)
+                for name, argument in (("optimizer", "optimizer"), ("schedule", "scheduler"), ("scaler", "scaler"))
+            ),
         ),
-        "a mean of the weights": (second_model, " ".join(map(OBJECT.format, ("optimizer", "mean")))),
+        "a mean of the weights": (
+            second_model,
+            f"{GIVEN.format('optimizer', 'optimizer')} {GIVEN.format('mean', 'ema')}",
+        ),
         "tensors that are changed in place": (in_place, CARRIED.format("counts, means, total")),
         "names that were there before the loop": (reused, CARRIED.format("x, y")),
-        "a count that is only logged": (logged, NUMBER.format("n")),
+        "a count that is only logged": (logged, DIFFERS.format("n", "2", "0")),
         "a batch fetched ahead": (ahead, CARRIED.format("x, y")),
         "a generator": (own_generator, GENERATOR.format("rng")),
         "an iterator": (iterator, ITERATOR.format("batches")),
