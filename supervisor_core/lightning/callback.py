@@ -13,19 +13,26 @@ from typing import Any
 from lightning.fabric.utilities.data import _auto_add_worker_init_fn
 from lightning.pytorch import Callback
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.trainer.connectors.signal_connector import _HandlersCompose
-from lightning.pytorch.utilities.exceptions import _TunerExitException
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 
 from supervisor_core.base.options import Options
 from supervisor_core.engine.timeouts import stop_timeout
-from supervisor_core.lightning.checkpoint import CheckpointFile, EpochMetrics, LightningState, clear_restart, loops_of
+from supervisor_core.lightning.checkpoint import (
+    TRAINER,
+    CheckpointFile,
+    EpochMetrics,
+    LightningState,
+    clear_restart,
+    loops_of,
+    require_parts,
+)
 from supervisor_core.lightning.loaders import LoaderStates, Pass, SupervisedLoader, facts_of
 from supervisor_core.lightning.ranks import (
     FitRanksState,
     launcher_waits,
     let_ranks_end,
     limits_of,
+    module_of,
     refuse_strategy,
 )
 from supervisor_core.torch.module_state import NAME, ModuleState
@@ -97,9 +104,9 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         self._data: LoaderStates
         self._state: LightningState
         self._random: dict[str, Any] | None = None
-        self._before_ahead: dict[str, Any] | None = None
-        """The random states before Lightning fetched ahead of a loader without a length: that pass is begun again."""
         self._fit = FitNumber()
+        self._facts: dict[str, str] = {}
+        self._of_ranks: tuple[str, ...] = ()
         self._limit_train_batches: Any = None
         self._last_step = 0
         self._accumulated = Accumulated()
@@ -107,20 +114,22 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         """The training's pass over its only loader, from its first fetch to the end of the epoch."""
         self._counters: tuple[Any, Any, Any]
         self._is_stopped: Callable[[], object] = bool
+        self._exit: type[Exception]
         self._is_training = self._is_probed = False
 
     # What Lightning calls, in this order.
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Be there when the training's loaders are set up."""
+        """Be there when Lightning restores, sets up the training's loaders, and takes signals."""
         if stage != "fit" or trainer.fast_dev_run:
             return
         refuse_strategy(trainer)
         if is_param_in_hook_signature(pl_module.training_step, "dataloader_iter", explicit=True):
             raise ValueError("training_step(dataloader_iter) fetches batches in the middle of a step, so the position "
                              "in the data is not known: use training_step(batch).")  # fmt: skip
+        require_parts(trainer)
         self._reset()
-        self._trainer = trainer
+        self._trainer, self._exit = trainer, module_of(trainer, "utilities.exceptions")._TunerExitException
         process = trainer.strategy.process_dataloader
 
         def wrapped(loader: Any) -> Any:
@@ -132,37 +141,74 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
             return SupervisedLoader(loader, self._before_fetch, replay=self._replay, ranks=trainer.world_size)
 
         trainer.strategy.process_dataloader = wrapped
-        connector = trainer._signal_connector
-        register = connector.register_signal_handlers
+        register = trainer._signal_connector.register_signal_handlers
 
         def registered() -> None:
+            before = {signum: signal.getsignal(signum) for signum in signal.Signals}
             register()
-            self._take_signals_back()
+            self._take_back(before)
 
-        connector.register_signal_handlers = registered
+        trainer._signal_connector.register_signal_handlers = registered
+        start = trainer._checkpoint_connector.resume_start
 
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begin the session, and restore."""
-        if self._trainer is None:
-            return
-        trainer.fit_loop.setup_data()  # the verdict on a resume has to know the loaders
-        if self._before_ahead is not None:
-            random_state.restore(random_sources(), self._before_ahead)
+        def started(path: Any = None, *args: Any, **named: Any) -> None:
+            self._begin(trainer)
+            start(self._state.path or path, *args, **named)  # which loads what `hand_over` has
+
+        trainer._checkpoint_connector.resume_start = started
+
+    def _begin(self, trainer: Any) -> None:
+        """Begin the session where Lightning is about to restore: of a checkpoint it restores everything, in its own
+        order. The verdict has to wait for the loaders (`_restore`)."""
         self._fit = fit = FitNumber.next(self.logdir)
         size = trainer.world_size
         self._data = LoaderStates(
             fit, self._loaders, lambda: trainer.fit_loop.epoch_progress.current.processed, ranks=size
         )
-        self._state, self._metrics, self._is_probed = LightningState(trainer), EpochMetrics(trainer), False
+        self._state, self._metrics, self._is_probed = LightningState(fit, trainer), EpochMetrics(trainer), False
         run = self._new_run(trainer)
         run.when_recorded = lambda: _ends(run, trainer)
         run.save_point.moment = nullcontext  # Lightning's loops can be captured between two batches only
-        run.__enter__()
-        self._run, self._exactness, self._is_stopped = run, run.exactness, run.stop_probe()
+        run.begin()
+        self._run = run
+        run.save_point.is_in_step = True  # until the moment between two batches
         trainer.loggers = [*trainer.loggers, RunLogger(lambda: self._run, trainer.default_root_dir)]
-        self._random = random_state.capture(random_sources()) if fit.is_this else None
+        if run.read_tree is None:
+            self._restore()
+        else:
+            self._state.hand_over(run.read_tree)
+
+    def _restore(self) -> None:
+        """Restore what is not Lightning's, and record the verdict."""
+        run = self._run
+        assert run is not None
+        run.restore()
+        self._exactness, self._is_stopped = run.exactness, run.stop_probe()
+        self._random = random_state.capture(random_sources()) if self._fit.is_this else None
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Have a ``fit`` that is over train nothing."""
+        if self._run is None:
+            return
+        if isinstance(self._run, DistributedRun):
+            for optimizer in trainer.optimizers:
+                refuse_split(optimizer)
+        fit = self._fit
         if fit.is_later or (fit.is_this and self._state.is_over and self._state.should_stop):
+            trainer.fit_loop.setup_data()  # the verdict has to know the loaders
+            self._know_loaders()
             self._limit_train_batches, trainer.limit_train_batches = trainer.limit_train_batches, 0
+
+    def _know_loaders(self) -> None:
+        """Give the verdict: the loaders are set up, and the model is where it trains."""
+        run, trainer = self._run, self._trainer
+        if run is None or self._facts:
+            return
+        self._facts, self._of_ranks = facts_of(trainer, self._loaders()), limits_of(trainer)
+        if run.read_tree is None:
+            run.state.probe()
+        else:
+            self._restore()
 
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin the first evaluation."""
@@ -176,6 +222,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         """Have training begin where it stood."""
         if self._run is None:
             return
+        self._know_loaders()
         self._data.set_positions()
         self._counters = _counters_of(trainer.fit_loop.epoch_loop)
         self._last_step, self._accumulated.count = self._optimizer_steps, 0
@@ -183,7 +230,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
             for loop in loops_of(trainer.fit_loop.epoch_loop):
                 clear_restart(loop)  # the first fetch of the epoch brings it to where it stood
             self._state.start_workers()
-        self._is_training = self._run.save_point.is_in_step = True  # until the moment between two batches
+        self._is_training = True
         iter(trainer.fit_loop._data_fetcher)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -242,25 +289,24 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """End the session of a ``fit`` that had nothing to do."""
         if stage == "fit":
+            self._know_loaders()
             self._end(None)
             self._reset()
 
     # How it works inside.
 
     def _new_run(self, trainer: Any) -> Run:
-        facts = facts_of(trainer, self._loaders())
-        of_ranks = limits_of(trainer)
         training: dict[str, Any] = {
             "objects": {
                 DATA: self._data,
-                "trainer": OfThisFit(self._fit, self._state),
+                TRAINER: self._state,
                 METRICS: OfThisFit(self._fit, self._metrics),
                 NAME: OfThisFit(self._fit, ModuleState({"model": trainer.lightning_module})),
             },
             "sources": lambda: self._fit.sources(random_sources),
             "kinds": (*KINDS, CheckpointFile(trust=self._options.trust_pickled)),
-            "facts": lambda: facts,
-            "limits": lambda: (*self._data.limits, *self._accumulated.limits, *of_ranks),
+            "facts": lambda: self._facts,
+            "limits": lambda: (*self._data.limits, *self._accumulated.limits, *self._of_ranks),
             "watched": lambda: {"model": dict(trainer.lightning_module.named_parameters())},
         }
         named: dict[str, Any] = {
@@ -271,8 +317,6 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         ranks = present_ranks() if trainer.world_size > 1 else None
         if ranks is None:
             return Run(self.logdir, state=TrainingState(**training), **named)
-        for optimizer in trainer.optimizers:
-            refuse_split(optimizer)
         return DistributedRun(
             self.logdir,
             state=FitRanksState(ranks=ranks, own=(DATA, METRICS), trainer=self._state, **training),
@@ -296,8 +340,6 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
                     self._between_batches()
             return True
         if not self._is_training:
-            if run is None and self._before_ahead is None:
-                self._before_ahead = random_state.capture(random_sources())
             return False
         fetcher = self._trainer.fit_loop._data_fetcher
         passes = fetcher.combined_loader._iterator.iterators
@@ -320,7 +362,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
             run.save_if_due()
         if self._is_stopped() and not self._is_accumulating:
             self._end(None)  # after a signal the process ends here
-            raise _TunerExitException  # with which fit returns, without the hooks of an epoch's end
+            raise self._exit  # with which fit returns, without the hooks of an epoch's end
 
     def _resumed(self) -> None:
         """Training stands where it stood when it was saved: set what has changed on the way here."""
@@ -351,15 +393,14 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
     def _optimizer_steps(self) -> int:
         return int(self._counters[0].completed + self._counters[1].completed)
 
-    def _take_signals_back(self) -> None:
+    def _take_back(self, handlers: Mapping[signal.Signals, Any]) -> None:
         """Remove Lightning's handlers: SIGTERM's raises an exception before the hooks of the step have ended, Slurm's
         saves in the middle of one."""
         run = self._run
         if run is None or threading.current_thread() is not threading.main_thread():
             return
-        connector = self._trainer._signal_connector
-        for signum, earlier in connector._original_handlers.items():
-            if not isinstance(signal.getsignal(signum), _HandlersCompose):
+        for signum, earlier in handlers.items():
+            if signal.getsignal(signum) is earlier:
                 continue
             if signum != signal.SIGTERM and earlier == signal.SIG_DFL:  # it would end the process
                 _LOG.warning("Lightning does not requeue this job of Slurm: %s saves a checkpoint. Submit the job "
@@ -367,7 +408,6 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
                 signal.signal(signum, lambda *_: run.ask_for_save("signal"))
             else:
                 signal.signal(signum, earlier)
-        connector.received_sigterm = False
 
     def _begin_phase(self) -> None:
         if self._run is not None:
@@ -383,11 +423,12 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
             self._fit.has_returned = error is None
 
     def _reset(self) -> None:
-        trainer, self._trainer, self._before_ahead = self._trainer, None, None
+        trainer, self._trainer, self._facts = self._trainer, None, {}
         if trainer is None:
             return
         vars(trainer.strategy).pop("process_dataloader", None)
         vars(trainer._signal_connector).pop("register_signal_handlers", None)
+        vars(trainer._checkpoint_connector).pop("resume_start", None)
         trainer.loggers = [item for item in trainer.loggers if not isinstance(item, RunLogger)]
         if self._limit_train_batches is not None:
             trainer.limit_train_batches, self._limit_train_batches = self._limit_train_batches, None

@@ -14,10 +14,12 @@ import pickle
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
+import lightning
 import torch
-from lightning.pytorch.utilities.migration.utils import _pl_migrate_checkpoint
+from lightning.pytorch.utilities.migration import migrate_checkpoint
 from torchmetrics import Metric
 
 from supervisor_core.base.errors import (
@@ -30,6 +32,9 @@ from supervisor_core.checkpoint import contents, torch_file
 from supervisor_core.checkpoint.safetensors_file import Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.torch.tensors import tensor_has_nan
+from supervisor_core.training.objects import Part
+from supervisor_core.training.position import FitNumber
+from supervisor_core.training.state import DATA
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -40,6 +45,20 @@ _PARTS = (
     ("optimizer_states", list),
     ("lr_schedulers", list),
 )
+
+TRAINER = "trainer"
+"""The name of the state of the trainer."""
+
+NEEDED = (
+    "_checkpoint_connector.resume_start",
+    "_checkpoint_connector.dump_checkpoint",
+    "_signal_connector.register_signal_handlers",
+    "fit_loop._combined_loader",
+    "fit_loop._data_fetcher",
+    "fit_loop.epoch_loop._results",
+    "fit_loop.epoch_loop.val_loop._combined_loader",
+)
+"""Parts of a `Trainer` without a public name that nothing else can stand in for."""
 
 HYPER_PARAMETERS = "hyper_parameters"
 """Lightning's key for what ``save_hyperparameters`` has collected."""
@@ -150,15 +169,18 @@ class CheckpointFile:
             return torch.load(source, map_location="cpu", weights_only=False)
 
 
-class LightningState:
+class LightningState(Part):
     """A `Trainer` as a part of a state tree: its ``.ckpt``, and where its loops stand.
 
     Args:
-        trainer: the trainer; its model and its optimizers are set up before this is loaded.
+        fit: the present ``fit``; only a checkpoint of this one is restored.
+        trainer: the trainer.
     """
 
-    def __init__(self, trainer: Any) -> None:
-        self._trainer = trainer
+    def __init__(self, fit: FitNumber, trainer: Any) -> None:
+        self._fit, self._trainer = fit, trainer
+        self.path: str | None = None
+        """The ``.ckpt`` that Lightning is to restore; None for a new run."""
         self.loops: dict[str, Any] | None = None
         """Where the loops stood in the checkpoint that was loaded; None for a new run."""
         self._dumped: dict[str, Any] | None = None
@@ -210,19 +232,39 @@ class LightningState:
             "evaluation_workers": any(loader._iterator is not None for loader in self._kept_by_evaluation()),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the model, the callbacks and the data module; Lightning restores the rest before it trains."""
-        connector, loaded = self._trainer._checkpoint_connector, state["file"]
-        if not isinstance(loaded, Loaded):
-            raise CheckpointError("it has no file of Lightning's")
-        checkpoint = _pl_migrate_checkpoint(loaded.checkpoint, loaded.path)
+    def hand_over(self, tree: Any) -> None:
+        """Have Lightning restore the ``.ckpt`` of a checkpoint, where it is of this ``fit``: `path` is what it is to
+        load, and its strategy returns the content that was read already.
+
+        Raises:
+            CheckpointError: if the checkpoint is of another training.
+        """
+        try:
+            self._fit.load(int(tree["objects"][DATA]["fit"]))
+            state = tree["objects"][TRAINER]
+            loaded = state["file"]
+            checkpoint, _ = migrate_checkpoint(loaded.checkpoint)
+            self._has_evaluation_workers = bool(state["evaluation_workers"])
+            self.loops, self.should_stop, self.is_over = state["loops"], bool(state["should_stop"]), bool(state["over"])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"The checkpoint is not one of Lightning's: {type(error).__name__}: {error}"
+            ) from error
+        if not self._fit.is_this:
+            return
         if not loaded.is_trusted:  # older versions kept paths elsewhere: they are among the callbacks' now
             drop_foreign(checkpoint, self._trainer.callbacks, loaded.path)
-        connector._loaded_checkpoint = checkpoint
-        connector._restore_modules_and_callbacks()  # of what is loaded
-        connector._ckpt_path = loaded.path
-        self._has_evaluation_workers = bool(state["evaluation_workers"])
-        self.loops, self.should_stop, self.is_over = state["loops"], bool(state["should_stop"]), bool(state["over"])
+        checkpoint["loops"]["fit_loop"]["state_dict"].pop("combined_loader", None)  # kept with the data
+        self.path, strategy = loaded.path, self._trainer.strategy
+
+        def load_checkpoint(*args: Any, **named: Any) -> Any:
+            del strategy.load_checkpoint
+            return checkpoint
+
+        strategy.load_checkpoint = load_checkpoint
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Do nothing: see `hand_over`."""
 
     def start_workers(self) -> None:
         """Start the evaluation's persistent workers, if they ran: later it would draw a seed that it did not draw."""
@@ -243,6 +285,22 @@ class LightningState:
         for loop in loops_of(trainer.fit_loop):
             clear_restart(loop)
         trainer.should_stop = self.should_stop
+
+
+def require_parts(trainer: Any) -> None:
+    """Do nothing, but where a `Trainer` lacks what is needed of it.
+
+    Raises:
+        RuntimeError: if a part is missing.
+    """
+    for name in NEEDED:
+        try:
+            attrgetter(name)(trainer)
+        except AttributeError:
+            raise RuntimeError(
+                f"Lightning {lightning.__version__} has no Trainer.{name}, which SupervisorCallback needs. Nothing was "
+                "written. Use a version that has it: 2.4 to 2.6 do."
+            ) from None
 
 
 def loops_of(loop: Any) -> list[Any]:

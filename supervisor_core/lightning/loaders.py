@@ -162,7 +162,6 @@ class LoaderStates(Part):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take positions, if they are of this ``fit``."""
         self._loaded = state
-        self._fit.load(int(state["fit"]))
         self._saved_ranks = max((int(item.get("ranks", 1)) for item in state["loaders"]), default=self._ranks)
 
     def present_batch(self, saved: int) -> int:

@@ -10,9 +10,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
-
-from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, XLAStrategy
 
 from supervisor_core.base.errors import CheckpointError
 from supervisor_core.lightning.checkpoint import LightningState
@@ -62,6 +61,12 @@ class FitRanksState(RanksState):
         return super()._part()
 
 
+def module_of(trainer: Any, name: str) -> Any:
+    """Return a module of the package that a `Trainer` is of: ``lightning.pytorch`` or ``pytorch_lightning``."""
+    package = type(trainer.fit_loop).__module__.partition(".loops.")[0]
+    return import_module(f"{package}.{name}")
+
+
 def refuse_strategy(trainer: Any) -> None:
     """Do nothing, but where the processes of a ``fit`` cannot be supervised.
 
@@ -73,7 +78,10 @@ def refuse_strategy(trainer: Any) -> None:
         return
     strategy = trainer.strategy
     kind = type(strategy).__name__
-    if not isinstance(strategy, DDPStrategy) or isinstance(strategy, (DeepSpeedStrategy, XLAStrategy)):
+    theirs = module_of(trainer, "strategies")
+    if not isinstance(strategy, theirs.DDPStrategy) or isinstance(
+        strategy, (theirs.DeepSpeedStrategy, theirs.XLAStrategy)
+    ):
         raise ValueError(
             f"SupervisorCallback supervises several processes under DistributedDataParallel only; here are {size} "
             f'under {kind}. Use Trainer(strategy="ddp"), or one process.'

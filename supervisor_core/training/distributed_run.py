@@ -219,8 +219,8 @@ class DistributedRun(Run):
         self._steps_between, self._end_thread = 1, 0
         self._agreed_at: float | None = None
 
-    def __enter__(self) -> DistributedRun:
-        """See `Run.__enter__`; rank 0 first takes the logdir, and then all ranks restore the checkpoint that it chose.
+    def begin(self) -> None:
+        """See `Run.begin`; rank 0 first takes the logdir, and then all ranks read the checkpoint that it chose.
 
         Raises:
             CheckpointError: if rank 0 cannot begin, or another rank cannot read what rank 0 chose.
@@ -232,7 +232,7 @@ class DistributedRun(Run):
                 logdir, structure = expect(self.ranks.announce())
                 self._check_same("logdir", logdir, self.logdir)
                 self._check_same("names and shapes of the model", structure, self._structure)
-            super().__enter__()
+            super().begin()
         except BaseException as error:
             if self.ranks.is_chief and self.ranks.announcements < 2 and not isinstance(error, RanksError):
                 with suppress(RanksError):  # the others wait for it
@@ -240,8 +240,15 @@ class DistributedRun(Run):
             else:
                 self.ranks.close()
             raise
+
+    def restore(self) -> None:
+        """See `Run.restore`."""
+        try:
+            super().restore()
+        except BaseException:
+            self.ranks.close()
+            raise
         self._has_begun = True
-        return self
 
     def _check_same(self, what: str, chiefs: str, own: str) -> None:
         if chiefs != own:
@@ -254,6 +261,9 @@ class DistributedRun(Run):
         if self.ranks.is_chief:
             self.ranks.announce((self.logdir, self._structure))
         super()._begin(recorder)
+
+    def _restore(self, recorder: SessionRecorder) -> None:
+        super()._restore(recorder)
         self._due.step, self._due.at = self._step + 1, math.inf
 
     # What the program calls.

@@ -210,6 +210,7 @@ class Run(Notifies):
         self._session, self._ending = self._lifecycle.state, self._lifecycle.ending
         self._step, self._due = first_step, Due()
         self._notes = StateNotes(state, self._due, clock)
+        self._read: tuple[Saver, Sealed | None, Any] | None = None
         self._restored: Sealed | None = None
         self._exactness: Exactness | None = None
         self._loss_finite: bool | None = None
@@ -241,23 +242,39 @@ class Run(Notifies):
             NoUsableCheckpointError: if there are checkpoints, and none can be read.
             CheckpointError: if an object refuses its state, or no checkpoint could be saved.
         """
+        self.begin()
+        self.restore()
+        return self
+
+    def begin(self) -> None:
+        """Do the first half of `__enter__`, for a framework that restores a part before the other objects are there:
+        take the logdir, read the newest checkpoint (`read_tree`), watch signals."""
         if self.is_entered:
             raise RuntimeError("This run was entered before; call supervise() again for another session.")
         self.is_entered = True
         open_sessions.stop_left()
         after_attempt = SealedStore(self._directory).newest_attempt() if self._task is None else 0
         recorder = self._lifecycle.begin(self._stop_at_exit, ends_with_call=True, after_attempt=after_attempt)
-        try:
+        with self._ends_on_error():
             self._ending.signals.watch_until_stopped()
             if self._task is None:
                 self._session.writer = self._writer = FileWriter(self.logdir)
                 recorder.write_to(self._writer)
             self._begin(recorder)
+
+    def restore(self) -> None:
+        """Do the second half: restore, record the session, start to save."""
+        with self._ends_on_error():
+            self._restore(self._recorder_now)
+        self._lifecycle.loop_begins()
+
+    @contextmanager
+    def _ends_on_error(self) -> Iterator[None]:
+        try:
+            yield
         except BaseException as error:
             self.end(error)
             raise
-        self._lifecycle.loop_begins()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -283,7 +300,17 @@ class Run(Notifies):
         with recorder.phase("restoring"):
             if self._task is None:
                 saver.refuse_unwritable()
-            sealed, tree = saver.read(self.options.unusable_checkpoints == "start_over")
+            self._read = saver, *saver.read(self.options.unusable_checkpoints == "start_over")
+
+    @property
+    def read_tree(self) -> Any:
+        """The state tree of the checkpoint that `restore` is about to restore; None for a new run, and afterwards."""
+        return None if self._read is None or self._read[1] is None else self._read[2]
+
+    def _restore(self, recorder: SessionRecorder) -> None:
+        assert self._read is not None
+        (saver, sealed, tree), self._read = self._read, None
+        with recorder.phase("restoring"):
             skipped = tree if sealed is None else sealed.skipped
             self.state.probe()
             if sealed is not None:

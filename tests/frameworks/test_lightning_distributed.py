@@ -32,6 +32,7 @@ from supervisor_core.lightning.ranks import (  # noqa: E402
     let_ranks_end,
 )
 from supervisor_core.torch.tensors import BUFFERS  # noqa: E402
+from supervisor_core.training.position import FitNumber  # noqa: E402
 
 STEPS = 18
 pytestmark = pytest.mark.timeout(400)  # several processes each, of which every one may wait for every other
@@ -171,7 +172,7 @@ def test_a_hook_that_fails() -> None:
         raise ArithmeticError("no such hook")
 
     said: list[Any] = []
-    trainer = LightningState(SimpleNamespace(_checkpoint_connector=SimpleNamespace(dump_checkpoint=dump)))
+    trainer = LightningState(FitNumber(), SimpleNamespace(_checkpoint_connector=SimpleNamespace(dump_checkpoint=dump)))
     FitRanksState(ranks=Others(), trainer=trainer, own=()).collect()
     assert said == [{"error": "ArithmeticError: no such hook"}]
     state = FitRanksState(ranks=SimpleNamespace(is_chief=True, collect=lambda own: [None, {}]), trainer=trainer)
@@ -191,6 +192,6 @@ def test_the_first_error_is_why_a_run_failed(tmp_path: Path, job: Callable[[Path
 
 def test_rank_0_does_not_save_alone() -> None:
     """As after an error of its own: hooks of the program may wait for the other ranks."""
-    trainer = LightningState(SimpleNamespace())
+    trainer = LightningState(FitNumber(), SimpleNamespace())
     with pytest.raises(CheckpointError, match="saves nothing of Lightning's alone"):
         FitRanksState(ranks=SimpleNamespace(is_chief=True), trainer=trainer, own=()).capture(3)
