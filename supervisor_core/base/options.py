@@ -152,6 +152,22 @@ class Options:
     watched_loss: Any = None
     """A tensor (or its name) that must be finite for a checkpoint to be taken. Default: nothing is watched."""
 
+    on_restore: Callable[[Mapping[str, Any]], object] | None = None
+    """Called before a checkpoint is restored, with the saved states by name, as ``saved["model"]``: to make the changes
+    of structure that the program makes while it trains, as ``add_param_group()``. On each rank. Not with TensorFlow's
+    facades and Transformers.
+
+    Example:
+        def unfreeze(saved=None):
+            groups = [None] if saved is None else saved["optimizer"]["param_groups"][1:]
+            if groups and len(optimizer.param_groups) == 1:
+                optimizer.add_param_group({"params": backbone.parameters()})
+
+        for epoch in supervised(loader, logdir, ..., options=Options(on_restore=unfreeze)).epochs():
+            if epoch == 5:
+                unfreeze()
+    """
+
     on_event: Callable[[dict[str, Any]], object] | None = None
     """Called with each event of the run, as of ``tb-supervisor watch --on-event`` (docs/event.schema.json): findings
     that begin or are over, its restart, its end. In a thread, one call at a time; the last ones before the session has
@@ -197,6 +213,10 @@ class Options:
             raise OptionsError(
                 f"Options.retry_max_secs is {self.retry_max_secs}, below retry_initial_secs "
                 f"({self.retry_initial_secs}); give it at least that."
+            )
+        if self.on_restore is not None and not callable(self.on_restore):
+            raise OptionsError(
+                f"Options.on_restore is {self.on_restore!r}; expected None or a function of the saved states."
             )
         if self.on_event is not None and not callable(self.on_event):
             raise OptionsError(f"Options.on_event is {self.on_event!r}; expected None or a function of one event.")
@@ -272,8 +292,8 @@ def _check(name: str, kind: Any, value: Any) -> None:
         raise OptionsError(f"Options.{name} is {value!r}; expected {expected}.")
 
 
-def refuse_verify_resume(options: Options, facade: str) -> None:
-    """Refuse `Options.verify_resume` for a facade that chooses its checkpoint in a way of its own.
+def refuse_resume_options(options: Options, facade: str) -> None:
+    """Refuse `Options.verify_resume` and `Options.on_restore` for a facade that restores in a way of its own.
 
     Raises:
         OptionsError: if it is given.
@@ -282,6 +302,11 @@ def refuse_verify_resume(options: Options, facade: str) -> None:
         raise OptionsError(
             f"Options.verify_resume is {options.verify_resume}; {facade} cannot recompute steps before its newest "
             "checkpoint: leave it 0. What is recomputed after a kill is compared without it."
+        )
+    if options.on_restore is not None:
+        raise OptionsError(
+            f"Options.on_restore is given; {facade} restores in a way of its own: leave it None, and change the model "
+            "before its checkpoint is restored."
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from supervisor_core.base.options import refuse_verify_resume
+from supervisor_core.base.options import refuse_resume_options
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.engine import open_sessions
 from supervisor_core.engine.chief_status import ChiefStatus
@@ -69,7 +69,7 @@ class Lifecycle(SessionLifecycle[GraphEnding], SessionContext):
     not_begun = "There is no session yet: call managed_session() or prepare_or_wait_for_session() first."
 
     def __init__(self, **arguments: Any) -> None:
-        refuse_verify_resume(arguments["options"], arguments["facade"])
+        refuse_resume_options(arguments["options"], arguments["facade"])
         super().__init__(GraphEnding, **arguments)
         self.clock = self._clock
         self.step_lock = StepLock(clock=self._clock)

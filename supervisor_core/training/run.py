@@ -313,7 +313,11 @@ class Run(Notifies):
         with recorder.phase("restoring"):
             skipped = tree if sealed is None else sealed.skipped
             self.state.probe()
+            if self.options.on_restore is None:
+                self.state.says_changes = partial(self.notify, severity="warn")
             if sealed is not None:
+                if self.options.on_restore is not None and isinstance(tree, dict):
+                    self.options.on_restore(tree["objects"])
                 self._restored, manifest = sealed, sealed.manifest
                 self._step = step = manifest.step
                 self._exactness = self.state.resume(manifest, tree, versions())

@@ -105,6 +105,11 @@ class TrainingState:
     watch: LoopWatch | None = None
     """What the framework looks at around a loop over `Run.steps`."""
 
+    says_changes: Callable[[str], object] | None = None
+    """Says that a restart fails as the program is, since it has changed the structure of an object; said once."""
+    _structures: dict[str, object] = field(default_factory=dict)
+    """Those that the program has begun with, which a restart begins with, too."""
+
     is_mid_step: bool = False
     """Whether the program has left its loop in the middle of a step: its state may be of the next one."""
 
@@ -140,7 +145,7 @@ class TrainingState:
         try:
             for name, target in self.objects.items():
                 own = target.probe if isinstance(target, Part) else access(name, target).get
-                probe(own, self.kinds, f"state[{name!r}]")
+                self._structures[name] = structure_of(target, probe(own, self.kinds, f"state[{name!r}]"))
             self._probe_facts()
         finally:
             random_state.restore(sources, before)
@@ -164,6 +169,7 @@ class TrainingState:
             CheckpointError: if an object's state has a value that cannot be saved.
         """
         tree = self.copied(self.objects, in_place=in_place)
+        self._say_changes(tree["objects"])
         has_data = self.has_data
         is_data_named = has_data or (self.watch is not None and self.watch.sees_data)
         return Captured(
@@ -177,6 +183,16 @@ class TrainingState:
             ),
             data_position=digest(tree["objects"][DATA]) if has_data else None,
         )
+
+    def _say_changes(self, objects: Mapping[str, Any]) -> None:
+        if self.says_changes is None:
+            return
+        present = {name: structure_of(self.objects[name], tree) for name, tree in objects.items()}
+        before = self._structures
+        changed = [name for name, found in present.items() if before.get(name) is not None and before[name] != found]
+        if changed:
+            self.says_changes(CHANGED.format(" and ".join(changed)))
+            self.says_changes = None
 
     def all_limits(self) -> tuple[str, ...]:
         """Return what cannot be captured: sentences."""
@@ -296,8 +312,33 @@ def summary(values: Iterable[str]) -> str:
     return f"{found} (digest {hashlib.sha256(' '.join(parts).encode()).hexdigest()[:6]})"
 
 
-def probe(get: Callable[[], Any], kinds: tuple[ArrayKind, ...], path: str) -> None:
-    """See whether a state can be saved. Copies no array, and waits for no device.
+CHANGED = (
+    "The program has changed the structure of {} since it began: a restart fails unless Options(on_restore=function) "
+    "makes that change before the restore."
+)
+
+
+def structure_of(target: Any, state: Any) -> object:
+    """Return what a state must have to be restored into an object as it is: of a PyTorch module its names and shapes,
+    of an optimizer the sizes of its groups; None of others, and where it is not known.
+
+    Args:
+        state: the object's, or a copy of it.
+    """
+    if not isinstance(state, Mapping):
+        return None
+    if isinstance(groups := state.get("param_groups"), list):
+        return [len(group.get("params", ())) for group in groups]
+    if not hasattr(target, "named_parameters"):
+        return None
+    leaves = {name: item.value if isinstance(item, Copied) else item for name, item in state.items()}
+    if any(type(item).__name__.startswith("Uninitialized") for item in leaves.values()):
+        return None  # of a lazy module, whose shapes its first batch decides
+    return {name: tuple(getattr(item, "shape", ())) for name, item in leaves.items()}
+
+
+def probe(get: Callable[[], Any], kinds: tuple[ArrayKind, ...], path: str) -> Any:
+    """See whether a state can be saved, and return it. Copies no array, and waits for no device.
 
     Args:
         get: returns it.
@@ -313,6 +354,7 @@ def probe(get: Callable[[], Any], kinds: tuple[ArrayKind, ...], path: str) -> No
             f"{path} cannot be saved: its state is not returned, but {type(error).__name__}: {error}"
         ) from error
     check_tree(tree, kinds, path)
+    return tree
 
 
 def digest(tree: Any) -> str:

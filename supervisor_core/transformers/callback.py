@@ -17,7 +17,7 @@ from typing import Any
 from transformers import IntervalStrategy, Trainer, TrainerCallback
 
 from supervisor_core.base.errors import CheckpointError, SupervisorError
-from supervisor_core.base.options import Options, refuse_verify_resume
+from supervisor_core.base.options import Options, refuse_resume_options
 from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.recovery import Skipped
 from supervisor_core.checkpoint.sealed_store import Sealed, SealedStore
@@ -76,7 +76,7 @@ class SupervisorCallback(TrainerCallback):
     ) -> None:
         self._logdir = None if logdir is None else absolute(logdir)
         self._options = options or Options()
-        refuse_verify_resume(self._options, "a Trainer")
+        refuse_resume_options(self._options, "a Trainer")
         self._policy = SavePolicy(save_secs=save_secs, save_steps=save_steps)
         self._args: Any = None
         self._found: Sealed | None = None

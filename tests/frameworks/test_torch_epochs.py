@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-f
 import torch._dynamo  # noqa: E402, F811  # which the first optimizer imports: once here, not in each trial
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset  # noqa: E402
 
+from supervisor_core import Options  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -252,3 +253,45 @@ def test_an_error_in_an_epoch(tmp_path: Path, within: bool) -> None:
     status, (verdict, *third) = trial(tmp_path, lambda say: program(tmp_path / "run", say))
     assert (status, verdict, third) == (0, "exact", truth[13:])
     assert [one.outcome for one in run_of(tmp_path / "run").sessions] == ["error", "error", "completed"]
+
+
+def test_a_structure_that_changes_is_restored(tmp_path: Path) -> None:
+    """The first save after a parameter group was added says that a restart needs it; the function that adds it is
+    called with the saved states before they are restored, and training goes on bit by bit, in that epoch, too."""
+
+    def work(logdir: Path, say: Say, *, event: Event = lambda loop, step: None, restores: bool = True) -> None:
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        head, body = torch.nn.Linear(4, 1), torch.nn.Linear(4, 4)
+        model = torch.nn.Sequential(body, head)
+        optimizer = torch.optim.AdamW(head.parameters(), lr=0.1)
+
+        def unfreeze(saved: Any = None) -> None:
+            is_due = saved is None or len(saved["optimizer"]["param_groups"]) == 2
+            if is_due and len(optimizer.param_groups) == 1:
+                optimizer.add_param_group({"params": body.parameters()})
+
+        options = Options(on_restore=unfreeze if restores else None)
+        parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "options": options}
+        loop = supervised(loader_of("shuffled"), logdir, epochs=EPOCHS, save_secs=None, save_steps=2, **parts)
+        for epoch in loop.epochs():
+            if epoch == 1:
+                unfreeze()
+            for _, features in loop:
+                loop.run.wait_until_saved()
+                event(loop, loop.global_step)
+                optimizer.zero_grad()
+                loss = model(features).square().mean()
+                loss.backward()
+                optimizer.step()
+                say(f"{loop.global_step} {loss.item().hex()}")
+
+    _, truth = trial(tmp_path, lambda say: work(tmp_path / "truth", say))
+    for step in (4, 9, 15):
+        run = tmp_path / f"run {step}"
+        status, first = trial(tmp_path, lambda say: work(run, say, event=at(step, signal.SIGKILL), restores=False))  # noqa: B023
+        assert status == -signal.SIGKILL
+        said = [notice.text for notice in run_of(run).notices]
+        assert (len(said), "the structure of optimizer" in "".join(said)) == ((0, False) if step == 4 else (1, True))
+        status, second = trial(tmp_path, lambda say: work(run, say))  # noqa: B023
+        assert status == 0 and first == truth[: len(first)] and second == truth[-len(second) :]
