@@ -28,7 +28,7 @@ from supervisor_core.tf1.cluster.connect import (
 from supervisor_core.tf1.cluster.ready_flag import ReadyFlag
 from supervisor_core.tf1.cluster.wait import DeadlineWait, SessionContext
 from supervisor_core.tf1.restore import RestoreInfo, hand_over, restore_explicit, restore_newest
-from supervisor_core.tf1.tf_errors import error_text
+from supervisor_core.tf1.tf_errors import error_text, explain_finalized
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -402,7 +402,8 @@ class SessionManager(tf.compat.v1.train.SessionManager):
 def _closed_on_error(sess: Any) -> Iterator[None]:
     try:
         yield
-    except BaseException:
+    except BaseException as error:
+        explain_finalized(error)
         _close_quietly(sess)
         raise
 

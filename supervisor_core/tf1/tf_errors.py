@@ -81,7 +81,7 @@ def explain_finalized(error: BaseException) -> None:
     error.args = (
         f"{_FINALIZED} The op {op} was being added{where}. The supervisor finalizes the graph when it is constructed, "
         "since a graph that grows with every step slows training down and fills the memory: create the op once, before "
-        "Supervisor(...), and only run it in the training loop.",
+        "Supervisor(...) or MonitoredTrainingSession(...), or in begin() of a hook, and only run it afterwards.",
     )
 
 

@@ -114,6 +114,7 @@ class Monitored(RunMethods):
                 return session.run(fetches, feed_dict, options, run_metadata)
             except Exception as error:
                 if not self._recovered_from(error):
+                    explain_finalized(error)
                     raise
 
     def should_stop(self) -> bool:
@@ -276,7 +277,11 @@ class Monitored(RunMethods):
             self._runtime.save_after_error()
         elif not self._lifecycle.state.reason.had_finished:  # in a finished run no hook has seen the session
             for hook in self._hooks:
-                hook.end(self._session)
+                try:
+                    hook.end(self._session)
+                except Exception as raised:
+                    explain_finalized(raised)
+                    raise
 
     def _close_at_exit(self, error: BaseException | None) -> None:
         if not self._closed:
@@ -285,6 +290,7 @@ class Monitored(RunMethods):
     def _give_up(self, error: BaseException) -> None:
         """Undo a start that failed with this error."""
         self._closed = True
+        explain_finalized(error)
         try:
             self._lifecycle.state.reason.body_error = error
             self._end_session(lost=True)

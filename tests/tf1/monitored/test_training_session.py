@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -303,3 +304,45 @@ def test_two_hooks_that_save_to_one_place(
     assert indexes == {f"model.ckpt-{step}.index" for step in saved_steps(logdir)}
     assert len(indexes) == 3 and saved_steps(logdir)[-1] == 40
     assert not [name for name in os.listdir(logdir) if "_temp_" in name or ".damaged" in name]
+
+
+@pytest.mark.parametrize("place", ["init_fn", "after_create_session", "before_run", "after_run", "end"])
+@pytest.mark.parametrize("within", [True, False])
+def test_an_op_added_too_late_is_explained(tmp_path: Path, place: str, within: bool) -> None:
+    """Wherever the program adds it after the graph is finalized, in a block or not."""
+
+    def add(*_: Any) -> None:
+        tf.add(1.0, 1.0, name="too_late")
+
+    class Adds(v1.train.SessionRunHook):
+        """Adds it in one of its methods."""
+
+    if place != "init_fn":
+        setattr(Adds, place, add)
+    with (
+        tf.Graph().as_default(),
+        pytest.raises(RuntimeError, match=r"was being added at .*test_training_session.*begin\(\) of a hook"),
+    ):
+        step = v1.train.get_or_create_global_step()
+        scaffold = v1.train.Scaffold(init_fn=add if place == "init_fn" else None)
+        session = supervisor_core.MonitoredTrainingSession(
+            checkpoint_dir=str(tmp_path), scaffold=scaffold, hooks=[Adds()]
+        )
+        with session if within else nullcontext():
+            session.run(step)
+        if not within:
+            session.close()
+
+
+def test_an_op_added_in_init_fn_of_a_supervisor_is_explained(tmp_path: Path) -> None:
+    """Before the training's own block has begun."""
+    with tf.Graph().as_default():
+        v1.train.get_or_create_global_step()
+        supervisor = supervisor_core.Supervisor(
+            logdir=str(tmp_path), init_fn=lambda sess: tf.add(1.0, 1.0, name="too_late")
+        )
+        with (
+            pytest.raises(RuntimeError, match="was being added at .*test_training_session"),
+            supervisor.managed_session(),
+        ):
+            pass
