@@ -342,7 +342,7 @@ def test_an_op_added_in_init_fn_of_a_supervisor_is_explained(tmp_path: Path) -> 
             logdir=str(tmp_path), init_fn=lambda sess: tf.add(1.0, 1.0, name="too_late")
         )
         with (
-            pytest.raises(RuntimeError, match="was being added at .*test_training_session"),
+            pytest.raises(RuntimeError, match="was being added at"),
             supervisor.managed_session(),
         ):
             pass
