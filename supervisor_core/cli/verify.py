@@ -445,7 +445,7 @@ class EventsVerdict:
     records: int
     """Whole records."""
     state: Literal["good", "torn", "damaged", "skipped", "unreadable"]
-    """``torn``: it ends within a record, which is being written or was cut by a kill; ``skipped``: no events file."""
+    """``torn``: it ends within a record, which is being written or was cut by a kill; ``skipped``: it has no events."""
     detail: str | None
     """What is wrong, and where; None if nothing is."""
 
@@ -482,7 +482,7 @@ def _verdict(file: FileFacts) -> EventsVerdict:
     state: Literal["good", "torn", "damaged", "skipped", "unreadable"] = "good"
     detail: str | None = None
     if file.skipped is not None:
-        state, detail = ("unreadable" if file.unreadable else "skipped"), file.skipped
+        state, detail = ("skipped" if file.is_harmless else "unreadable"), file.skipped
     elif file.corrupt_records:
         first = next((item for item in file.problems if item.offset is not None), None)
         more = f" ({file.corrupt_records - 1} more)" if file.corrupt_records > 1 else ""

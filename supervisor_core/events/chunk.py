@@ -96,6 +96,10 @@ class Problem:
     text: str
 
 
+SAME_FILE = "the same file as "
+"""Begins the reason why a file is skipped that is read under another name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
     """New events of one file."""
@@ -148,7 +152,13 @@ class FileFacts:
     """Whether it is skipped because the storage refused it or failed; the next read may succeed."""
     problems: tuple[Problem, ...] = ()
     """The first hundred; `corrupt_records` counts all."""
+
     left_out_scalars: int = 0
     """Scalars of tags beyond the limit per file (docs/limits.md)."""
     written_at: float | None = None
     """When it was last written, by the clock of its file system; None where unknown."""
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether no event of it is missing because it is skipped: it is empty, or read under another name."""
+        return self.skipped is None or self.size_bytes == 0 or self.skipped.startswith(SAME_FILE)

@@ -69,13 +69,14 @@ class LogdirIndex:
         self._clock = clock
         self._tree = DirectoryTree(logdir, filesystem=self._source, clock=clock)
         self._runs: dict[str, RunIndex] = {}
+        self._shown = self._runs
         self.order: tuple[str, ...] = ()
         """The names of the runs in the order in which the latest `refresh` has read them, or will."""
 
     @property
     def runs(self) -> Mapping[str, RunIndex]:
-        """The runs by name, in the order of their names."""
-        return self._runs
+        """The runs by name, in the order of their names; without directories that have text files only."""
+        return self._shown
 
     @property
     def is_reachable(self) -> bool:
@@ -113,6 +114,7 @@ class LogdirIndex:
             self.elsewhere, found = tuple(name for name in found if name not in ours), ours
         before, self._runs = self._runs, {name: self._run(name, found[name]) for name in sorted(found)}
         changed: dict[str, list[Chunk]] = {}
+        self._shown = self._runs
         self.order = tuple(self._runs)
         if begin is not None:
             for name, run in self._runs.items():
@@ -135,6 +137,7 @@ class LogdirIndex:
         finally:
             if isinstance(self._source, RemoteSource):
                 self._source.stop_read_ahead()
+        self._shown = {name: run for name, run in self._runs.items() if not run.has_text_only}
         return LogdirChange(
             removed=tuple(name for name in before if name not in self._runs),
             changed=changed,
@@ -206,8 +209,13 @@ class RunIndex:
 
     @property
     def files(self) -> tuple[FileFacts, ...]:
-        """The state of each file, in order."""
-        return tuple(reader.facts() for reader in self._readers.values())
+        """The state of each file, in order; another program's text file with such a name is none."""
+        return tuple(reader.facts() for reader in self._readers.values() if not reader.is_text)
+
+    @property
+    def has_text_only(self) -> bool:
+        """Whether none of its files is an events file: they are text."""
+        return bool(self._readers) and all(reader.is_text for reader in self._readers.values())
 
     @property
     def left_out(self) -> int:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import logging
 import math
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from supervisor_core.events.chunk import Chunk, FileFacts, Problem
+from supervisor_core.base.wire import DamagedError
+from supervisor_core.events.chunk import SAME_FILE, Chunk, FileFacts, Problem
 from supervisor_core.events.chunk_builder import ChunkBuilder, created_at
-from supervisor_core.events.event_format import HEADER_BYTES, header
+from supervisor_core.events.event_format import FOOTER_BYTES, HEADER_BYTES, header
+from supervisor_core.events.payload import decode
 from supervisor_core.events.scan import FileCut, RecordScan, Window
 from supervisor_core.storage.filesystem import FileStatus, Range, ReadFile, ReadFilesystem
 from supervisor_core.storage.local import source_of
@@ -22,6 +26,12 @@ _LFS_POINTER = b"version https://git-lfs"
 _GUARD_BYTES = 16
 _HEAD_BYTES = 64
 _KEPT_PROBLEMS = 100
+_MOST_UNCHECKED_BYTES = 1 << 20
+NO_RECORD = "no events file: it does not begin with a record, and none was found in it"
+WRONG_CHECKSUMS = (
+    "it has events, and their checksums are wrong: its writer has to write masked CRC-32C, without which TensorBoard "
+    "reads nothing of it either"
+)
 FREE_BYTES = 256 << 20
 PER_STORED_BYTE = 64
 """Limit of the bytes fetched of a file: `FREE_BYTES`, and this for each byte that it takes on the disk, since a file
@@ -51,6 +61,8 @@ class ReaderPosition:
     fetched: int = 0
     left_out: int = 0
     skipped: str | None = None
+    is_text: bool = False
+    """Whether it is another program's text file with such a name, as of Unity's ``.meta``."""
     refused: bool = False
     complaint: str | None = None
     """The fault that was reported last."""
@@ -127,6 +139,11 @@ class EventsFileReader:
     def has_started(self) -> bool:
         """Whether a chunk was returned."""
         return self.position.started
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is no events file but text, as far as it was read."""
+        return self.position.is_text
 
     @property
     def has_more(self) -> bool:
@@ -235,8 +252,10 @@ class EventsFileReader:
         except Exception as error:  # as above
             self._remember_guard(None)
             return self._unreadable(error, builder)
-        if at.scan.at == 0 and at.skipped is None and not _may_begin(window):
-            at.skipped = "no events file: it does not begin with a record, and none was found in it"
+        at.is_text = at.scan.at == 0 and at.skipped is None and _is_text(window)
+        if at.is_text or (at.scan.at == 0 and at.skipped is None and not _may_begin(window)):
+            has_events = not at.is_text and _has_unchecked_events(window)
+            at.skipped = WRONG_CHECKSUMS if has_events else NO_RECORD
         self._remember_guard(window)
         at.seen = _stamp(status) if finished else None
         return self._hand_out(builder)
@@ -274,7 +293,7 @@ class EventsFileReader:
         was_read = self.position.started
         self._reset()
         self.position.size = None
-        self.position.skipped = f"the same file as {path}"
+        self.position.skipped = f"{SAME_FILE}{path}"
         return Chunk(path=self.path, from_start=True) if was_read else None
 
     def _unreadable(self, error: Exception, builder: ChunkBuilder) -> Chunk | None:
@@ -313,6 +332,30 @@ def _is_no_file(window: Window) -> str | None:
     if window.bytes(0, len(_LFS_POINTER)) == _LFS_POINTER:
         return "a Git LFS pointer, not the file itself"
     return None
+
+
+def _is_text(window: Window) -> bool:
+    """Say whether a file begins with text: a record has zeros in the length that it begins with."""
+    head = window.bytes(0, _HEAD_BYTES)
+    with suppress(UnicodeDecodeError):
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # it may end within a letter
+        return bool(head) and not any(byte < 9 for byte in head)
+    return False
+
+
+def _has_unchecked_events(window: Window) -> bool:
+    """Say whether a file begins with events whose checksums are wrong: two at least, or one that is the whole file."""
+    at = found = 0
+    while found < 2 and at + HEADER_BYTES <= window.size:
+        length = int.from_bytes(window.bytes(at, 8), "little")
+        if not 0 < length <= _MOST_UNCHECKED_BYTES or at + HEADER_BYTES + length + FOOTER_BYTES > window.size:
+            return False
+        try:
+            decode(window.bytes(at + HEADER_BYTES, length), 0, length)
+        except DamagedError:
+            return False
+        at, found = at + HEADER_BYTES + length + FOOTER_BYTES, found + 1
+    return found > 1 or (found == 1 and at == window.size)
 
 
 def _may_begin(window: Window) -> bool:

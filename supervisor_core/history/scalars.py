@@ -92,7 +92,8 @@ class ScalarPass:
         def finished(done: int, total: int) -> None:
             name = self._index.order[done - 1]
             reading, self._reading = self._of(name), None
-            take(reading.finished())
+            if not self._index.runs[name].has_text_only:
+                take(reading.finished())
             if on_progress is not None:
                 on_progress(done, total)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from supervisor_core.base.checksum import value
 from supervisor_core.events.telemetry import SessionRecord, StopRecord, summary_bytes
 from supervisor_core.events.writer import EventsWriter
 from tests.cases import each
@@ -148,3 +150,50 @@ def test_a_run_that_may_not_be_listed(run: Run, tmp_path: Path, monkeypatch: pyt
     assert seen["problems"] == [
         {"path": None, "offset": None, "kind": "run", "text": f"{tmp_path}/bad: Permission denied"}
     ]
+
+
+META = b"fileFormatVersion: 2\nguid: 0123456789abcdef\nDefaultImporter:\n"
+"""What Unity writes beside each file."""
+
+
+def commands(run: Run, logdir: Path, tmp_path: Path) -> dict[str, int]:
+    """The exit status of each command that reads a logdir to its end."""
+    return {
+        name: run(name, *more, str(logdir)).exit_code
+        for name, more in (
+            ("inspect", ()),
+            ("verify", ()),
+            ("export", ("-o", str(tmp_path / "scalars.csv"))),
+            ("report", ("--json",)),
+        )
+    }
+
+
+def test_a_text_file_of_another_program_is_no_events_file(run: Run, tmp_path: Path) -> None:
+    """Beside one it is passed over by every command; a directory with nothing else is no run."""
+    file = write(tmp_path / "logs" / "a", reason="completed")
+    Path(f"{file}.meta").write_bytes(META)
+    (tmp_path / "logs" / "b").mkdir()
+    (tmp_path / "logs" / "b" / f"{file.name}.meta").write_bytes(META)
+    assert set(commands(run, tmp_path / "logs", tmp_path).values()) == {0}
+    assert len(json.loads(run("inspect", "--json", str(tmp_path / "logs")).stdout)["runs"]) == 1
+    found = commands(run, tmp_path / "logs" / "b", tmp_path)
+    assert set(found.values()) == {2}
+
+
+@each("checksum", [lambda crc: b"\0\0\0\0", lambda crc: crc])
+def test_wrong_checksums_are_named(run: Run, tmp_path: Path, checksum: Callable[[bytes], bytes]) -> None:
+    """A writer that leaves them zero, or does not mask them, is told so; the file counts as not read."""
+    file = write(tmp_path / "a", reason="completed")
+    data, wrong = file.read_bytes(), b""
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        body = data[12 : 12 + length]
+        crcs = [struct.pack("<I", value(part)) for part in (data[:8], body)]
+        wrong += data[:8] + checksum(crcs[0]) + body + checksum(crcs[1])
+        data = data[16 + length :]
+    file.write_bytes(wrong)
+    found = commands(run, tmp_path / "a", tmp_path)
+    assert (found["inspect"], found["verify"]) == (1, 1)
+    for command in ("inspect", "verify"):
+        assert "it has events, and their checksums are wrong" in run(command, str(tmp_path / "a")).output

@@ -110,12 +110,15 @@ def test_files_of_a_run_are_read_in_the_order_of_their_names(tmp_path: Path) -> 
 
 
 def test_what_merely_is_called_an_events_file_harms_no_run(tmp_path: Path) -> None:
-    """A run whose one file is none is there, with a reason; its neighbours are read."""
+    """A run whose one file is none is there, with a reason, but not one with a text; its neighbours are read."""
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "tfevents_reader.py").write_text("import this\n" * 10)
+    (tmp_path / "a" / "tfevents").write_bytes(b"\x00\x07" * 100)
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "tfevents_reader.py").write_text("import this\n" * 10)
     write(tmp_path / "b", 1)
     index = LogdirIndex(str(tmp_path))
     assert list(index.refresh().changed) == ["b"]
+    assert list(index.runs) == ["a", "b"]
     (facts,) = index.runs["a"].files
     assert facts.skipped is not None and "no events file" in facts.skipped
 

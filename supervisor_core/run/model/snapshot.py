@@ -83,7 +83,7 @@ class WatchedRun:
     def not_read(self) -> list[str]:
         """What of it could not be read, for people. An empty file holds nothing, and one that ends within a record is
         being written, or was when its process was killed: neither is a fault."""
-        files = [file for file in self.files if not (file.skipped and file.size_bytes == 0)]
+        files = [file for file in self.files if file.skipped is None or not file.is_harmless]
         texts = [f"{file.path}: {file.skipped}" for file in files if file.skipped]
         for file in files:
             for problem in file.problems:
