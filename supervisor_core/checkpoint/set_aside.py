@@ -162,7 +162,7 @@ def names_rewound(path: str) -> Iterator[str]:
 
 def note_of(reason: str, at: float) -> bytes:
     """Return the content of the note."""
-    when = datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="seconds")
+    when = datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds")
     return f"{when}\n{reason}\n".encode()
 
 

@@ -34,7 +34,7 @@ def test_all_its_files_are_moved_with_the_reason(logdir: Path, clock_at: Any) ->
     aside = store.set_aside(prefix(logdir), "tensor 'w' was altered", clock=clock_at(1_700_000_000.25))
     assert aside.path == prefix(logdir) + ".damaged"
     assert names(Path(aside.path)) == [*FILES, NOTE]
-    assert (Path(aside.path) / NOTE).read_text() == "2023-11-14T22:13:20+00:00\ntensor 'w' was altered\n"
+    assert (Path(aside.path) / NOTE).read_text() == "2023-11-14T22:13:20.250+00:00\ntensor 'w' was altered\n"
     [listed] = store.all_set_aside()
     assert (listed.path, listed.name, listed.step) == (aside.path, "model.ckpt-300", 300)
     assert (listed.at, listed.reason) == (1_700_000_000.0, "tensor 'w' was altered")

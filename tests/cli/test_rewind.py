@@ -261,3 +261,23 @@ def test_after_it_a_run_that_was_moved_is_not_told_to_rewind_again(run: Run, tmp
     assert good_and_later() == (1, True)
     assert run("rewind", now / "checkpoints" / "ckpt-1").exit_code == 0
     assert good_and_later() == (1, False)
+
+
+def test_a_checkpoint_of_the_same_name_is_another_one(run: Run, tmp_path: Path) -> None:
+    """What was saved before the command is set aside, what was saved under that name since is as its own files are."""
+
+    def states() -> list[str]:
+        checkpoints = LogdirWatch(str(tmp_path)).refresh().runs["."].run.checkpoints
+        return [f"{saved.step} {saved.status}" for saved in checkpoints]
+
+    trained(tmp_path, 3)
+    saved, aside = tmp_path / "checkpoints", "set aside by rewind"
+    run("rewind", saved / "ckpt-1")
+    before = ["1 on disk", f"2 {aside}", f"3 {aside}"]
+    assert states() == before
+    trained(tmp_path, 3)
+    assert states() == [*before, "2 on disk", "3 on disk"]
+    shutil.rmtree(saved / "ckpt-3")
+    assert states() == [*before, "2 on disk", "3 deleted"]
+    run("rewind", saved / "ckpt-1")
+    assert states() == [*before, f"2 {aside}", "3 deleted"]

@@ -36,7 +36,7 @@ from supervisor_core.run.fold.session_fold import (
     with_stall,
 )
 from supervisor_core.run.fold.timeline import Timeline, timeline_of
-from supervisor_core.run.model.checkpoints import Checkpoint, CheckpointFiles, Present, last_good
+from supervisor_core.run.model.checkpoints import Checkpoint, CheckpointFiles, MovedAt, Present, last_good
 from supervisor_core.run.model.liveness_record import LivenessRecord
 from supervisor_core.run.model.program_launch import ProgramLaunch
 from supervisor_core.run.model.rate_history import RateHistory
@@ -64,6 +64,11 @@ from supervisor_core.run.model.thresholds import Thresholds
 
 def unchecked(item: object) -> bool | None:
     """Return None: whether the checkpoint is on disk, or the restarter runs, was not checked."""
+    return None
+
+
+def unknown_time(path: str) -> float | None:
+    """Return None: when a checkpoint was set aside is unknown."""
     return None
 
 
@@ -163,6 +168,7 @@ class RunFold:
         present: Present = unchecked,
         restarter_runs: RestarterRuns = unchecked,
         writes: bool | None = None,
+        moved_at: MovedAt = unknown_time,
     ) -> Run:
         """Return the run as of `now`.
 
@@ -172,6 +178,7 @@ class RunFold:
                 that is unknown. Called once per path, so it must be cheap. Default: unknown for all.
             restarter_runs: returns whether the restarter of a launch runs. Default: unknown for all.
             writes: whether a process that writes a run without telemetry is seen to run. Default: unknown.
+            moved_at: returns when what is at a path was set aside there. Default: unknown for all.
         """
         line = self._line()
         files, last = self._totals, line.facts[-1] if line.facts else None
@@ -191,7 +198,7 @@ class RunFold:
         checkpoints = line.history.checkpoints
         if present is not unchecked:
             self._presence = self._presence or CheckpointFiles()
-            checkpoints = self._presence.joined(checkpoints, present)
+            checkpoints = self._presence.joined(checkpoints, present, moved_at)
         loss_finite, since = self._losses(sessions)
         step = line.history.step
         good = step if since is None or step is None else min(step, since.step - 1)

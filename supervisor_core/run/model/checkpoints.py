@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -108,8 +109,12 @@ def last_good(checkpoints: Sequence[Checkpoint], before_step: int | None) -> Che
 
 Present = Callable[[str], "bool | None"]
 """Returns whether the files of the checkpoint at a path exist; None where unknown."""
+MovedAt = Callable[[str], "float | None"]
+"""Returns when what is at a path was set aside there; None where unknown."""
 
 _HAS_STEP = re.compile(r"-\d+$")
+_MOST_REWOUND = 100
+"""How many checkpoints of one name are looked for that `rewind` has moved."""
 _DRIFT_STEPS = 3
 """The step in the original Supervisor's event may be ahead of its file's by up to this number."""
 
@@ -121,26 +126,29 @@ class CheckpointFiles:
         self._saves: Sequence[Checkpoint] = ()
         self._joined: list[Checkpoint] = []
 
-    def joined(self, saves: Sequence[Checkpoint], present: Present) -> tuple[Checkpoint, ...]:
+    def joined(self, saves: Sequence[Checkpoint], present: Present, moved_at: MovedAt) -> tuple[Checkpoint, ...]:
         """Return the checkpoints with what is known of their files.
 
-        Of several saves under one name only the last can still be there, and the last that was passed over as damaged
-        was set aside.
+        Of several saves under one name only the last can still be there. One was set aside if it is the last before
+        that; where it is not known when, the last that was passed over as damaged, else the last of all.
 
         Args:
             saves: from the sessions' records, oldest first.
             present: called for each path, newest first; again for one of which nothing is known.
+            moved_at: called for what is set aside under a name that several saves had.
         """
         if saves is not self._saves:
             known = zip(self._saves, self._joined, strict=True)
             kept = [joined for (before, joined), saved in zip(known, saves, strict=False) if before is saved]
             self._joined = [*kept, *saves[len(kept) :]] if len(kept) == len(self._saves) else list(saves)
             self._saves = saves
+        named: dict[str, list[int]] = {}
         newest: dict[str, int] = {}
         damaged: dict[str, int] = {}
         for index, saved in enumerate(saves):
             if not saved.inferred and saved.ok and saved.path is not None:
                 newest[saved.path] = index
+                named.setdefault(saved.path, []).append(index)
                 if saved.damage is not None:
                     damaged[saved.path] = index
         answers: list[bool | None] = [None] * len(saves)
@@ -157,22 +165,32 @@ class CheckpointFiles:
         if not any(answers[index] for index, saved in enumerate(saves) if saved.inferred):
             # Where none of another writer's is there, this may be a copy of its events files alone.
             answers = [None if saved.inferred else answer for saved, answer in zip(saves, answers, strict=True)]
+        moved: dict[int, str] = {}
+        for path, indices in named.items():
+            if all(answers[index] is not False for index in indices):
+                continue
+            for place in _places_aside(path, present):
+                at = moved_at(place) if len(indices) > 1 else None
+                before = [index for index in indices if at is not None and (saves[index].at or 0.0) <= at]
+                index = before[-1] if before else damaged.get(path, newest[path])
+                if answers[index] is False:
+                    moved.setdefault(index, place)
         for index, joined in enumerate(self._joined):
-            path, on_disk, moved_to = joined.path, answers[index], None
-            if path in newest and on_disk is False and index == damaged.get(path, newest[path]):
-                moved_to = _moved_to(path, present)
+            on_disk, moved_to = answers[index], moved.get(index)
             if joined.on_disk is not on_disk or joined.moved_to != moved_to:
                 self._joined[index] = replaced(joined, on_disk=on_disk, moved_to=moved_to)
         return tuple(self._joined)
 
 
-def _moved_to(path: str, present: Present) -> str | None:
-    """Return where a checkpoint is whose name is free, or another's; None where it was deleted."""
-    if present(f"{path}{DAMAGED}"):
-        return f"{path}{DAMAGED}"
+def _places_aside(path: str, present: Present) -> Iterator[str]:
+    """Yield where checkpoints are that had this path."""
     name = last_part(path)
-    others = (f"{path.removesuffix(name)}{prefix}{name}" for prefix in (LAST_GOOD, REWOUND))
-    return next(filter(present, others), None)
+    directory = path.removesuffix(name)
+    yield from filter(present, (f"{path}{DAMAGED}", f"{directory}{LAST_GOOD}{name}"))
+    rewound = (
+        f"{directory}{REWOUND}{number}{name}" for number in ("", *(f"{each}-" for each in range(2, _MOST_REWOUND)))
+    )
+    yield from itertools.takewhile(present, rewound)
 
 
 def _inferred_on_disk(saved: Checkpoint, present: Present) -> bool | None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from supervisor_core.checkpoint.names import last_part
+from supervisor_core.checkpoint.set_aside import find_set_aside
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import filesystem_for, join, local_path
 
@@ -96,6 +97,23 @@ class CheckpointPresence:
             return True if name in there else None if elsewhere in self._earlier else False
 
         return present
+
+    def moved_at(self, directory: str) -> Callable[[str], float | None]:
+        """Return a function that says when what is at a path was set aside there; None where unknown.
+
+        Args:
+            directory: the run's.
+        """
+
+        def moved_at(path: str) -> float | None:
+            place = self.place(directory, path)
+            if place is None:
+                return None
+            filesystem, name = self._filesystem_of(_parent(place))
+            found = find_set_aside(filesystem, name, [last_part(place)])
+            return found[0].at or None if found else None
+
+        return moved_at
 
     def place(self, directory: str, path: str) -> str | None:
         """Return where the checkpoint of a recorded path is, in a run's directory or one below it that its path names;

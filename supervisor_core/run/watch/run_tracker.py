@@ -292,13 +292,14 @@ class RunTracker:
                 self.look_around(now, boot_now)
             self._has_looked = False
             self._date_files(now)
-            present = self._presence.within(self.index.directory)
-            run = self._fold.run(clock.now(now), present, restarter_runs, self._writer.is_alive)
+            directory = self.index.directory
+            present, moved_at = self._presence.within(directory), self._presence.moved_at(directory)
+            run = self._fold.run(clock.now(now), present, restarter_runs, self._writer.is_alive, moved_at)
             if not self._all_saves and run.loss_finite is False and _lacks_saves(run):
                 self._all_saves = True  # the last good one may be among those that are not kept
                 self._let_go()
                 self._look_around(now, boot_now)
-                run = self._fold.run(clock.now(now), present, restarter_runs, self._writer.is_alive)
+                run = self._fold.run(clock.now(now), present, restarter_runs, self._writer.is_alive, moved_at)
             if run.state in _MOVING and not (run.sessions and run.sessions[-1].gone):
                 run = with_verdict(with_ranks(run, self._live.ranks), clock.now(now))
             elif run.state == "failed" and has_lost_unknown_rank(run):
