@@ -37,7 +37,7 @@ def test_all_its_files_are_moved_with_the_reason(logdir: Path, clock_at: Any) ->
     assert (Path(aside.path) / NOTE).read_text() == "2023-11-14T22:13:20.250+00:00\ntensor 'w' was altered\n"
     [listed] = store.all_set_aside()
     assert (listed.path, listed.name, listed.step) == (aside.path, "model.ckpt-300", 300)
-    assert (listed.at, listed.reason) == (1_700_000_000.0, "tensor 'w' was altered")
+    assert (listed.at, listed.reason) == (1_700_000_000.25, "tensor 'w' was altered")
     assert [item.found for item in store.candidates()] == [False, True, True]
     assert [saved.path for saved in store.history().kept] == [prefix(logdir, 100), prefix(logdir, 200)]
 

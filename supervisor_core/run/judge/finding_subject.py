@@ -10,7 +10,7 @@ from supervisor_core.base.log import command_line
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.run.judge.finding import KINDS, Finding
 from supervisor_core.run.judge.wordings import say
-from supervisor_core.run.model.checkpoints import Checkpoint
+from supervisor_core.run.model.checkpoints import Checkpoint, newest_there
 from supervisor_core.run.model.program_launch import final_launch
 from supervisor_core.run.model.run import LIVE, Run, Session
 from supervisor_core.run.model.snapshot import WatchedRun
@@ -68,8 +68,7 @@ class Subject:
 
     def newest_checkpoint(self) -> Checkpoint | None:
         """Return the newest successful save whose files are not known to be gone; None without one."""
-        saves = reversed(self.run.checkpoints)
-        return next((saved for saved in saves if saved.ok and saved.is_there is not False), None)
+        return newest_there(self.run.checkpoints)
 
     def unsaved(self) -> str | None:
         """Return which steps are in no checkpoint, in one sentence; None where none are, or it is unknown."""

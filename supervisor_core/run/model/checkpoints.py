@@ -107,6 +107,11 @@ def last_good(checkpoints: Sequence[Checkpoint], before_step: int | None) -> Che
     return None
 
 
+def newest_there(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+    """Return the newest successful save whose files are not known to be gone or damaged; None without one."""
+    return next((saved for saved in reversed(checkpoints) if saved.ok and saved.is_there is not False), None)
+
+
 Present = Callable[[str], "bool | None"]
 """Returns whether the files of the checkpoint at a path exist; None where unknown."""
 MovedAt = Callable[[str], "float | None"]

@@ -11,7 +11,11 @@ import os
 import re
 from collections.abc import Callable, Sequence
 
+from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
+from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.manifest import read_manifest
 from supervisor_core.checkpoint.names import last_part
+from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.checkpoint.set_aside import find_set_aside
 from supervisor_core.storage.filesystem import Filesystem
 from supervisor_core.storage.local import filesystem_for, join, local_path
@@ -97,6 +101,29 @@ class CheckpointPresence:
             return True if name in there else None if elsewhere in self._earlier else False
 
         return present
+
+    def damage(self, directory: str, path: str) -> str | None:
+        """Return what is wrong with a checkpoint by its manifest, or its index, and the sizes of its files; None if
+        nothing is, or it is not known. Their content is not read.
+
+        Args:
+            directory: the run's.
+            path: as the checkpoint's writer knew it.
+        """
+        place = self.place(directory, path)
+        local = None if place is None else local_path(place)
+        if local is None:
+            return None
+        try:
+            if os.path.isdir(local):
+                SealedFiles(local, read_manifest(local)).verify(read_data=False)
+            elif os.path.isfile(f"{local}.index"):
+                bundle.verify(local, data=False)
+        except UnreadableCheckpointError:  # it may be whole
+            return None
+        except DamagedCheckpointError as error:
+            return str(error)
+        return None
 
     def moved_at(self, directory: str) -> Callable[[str], float | None]:
         """Return a function that says when what is at a path was set aside there; None where unknown.

@@ -14,12 +14,14 @@ from functools import cached_property
 from supervisor_core.base.systems import free_bytes
 from supervisor_core.events.chunk import Chunk, FileFacts
 from supervisor_core.events.index import RunIndex
+from supervisor_core.events.record_fields import replaced
 from supervisor_core.run.fold.bounds import UNSEEN
 from supervisor_core.run.fold.first_error import has_lost_unknown_rank, with_first_error
 from supervisor_core.run.fold.goodput import is_down
 from supervisor_core.run.fold.inferred_sessions import FLUSH_SECS, Written
 from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.model.checkpoints import last_good, newest_there
 from supervisor_core.run.model.run import LIVE, Run, Session
 from supervisor_core.run.model.snapshot import WatchedRun
 from supervisor_core.run.watch.copies import as_copy, original_of
@@ -300,6 +302,8 @@ class RunTracker:
                 self._let_go()
                 self._look_around(now, boot_now)
                 run = self._fold.run(clock.now(now), present, restarter_runs, self._writer.is_alive, moved_at)
+            if run.loss_finite is False or run.state not in ("running", "stalled"):
+                run = self._without_damaged(run)
             if run.state in _MOVING and not (run.sessions and run.sessions[-1].gone):
                 run = with_verdict(with_ranks(run, self._live.ranks), clock.now(now))
             elif run.state == "failed" and has_lost_unknown_rank(run):
@@ -335,6 +339,20 @@ class RunTracker:
         if self._may_let_go(found):
             self._let_go()
         return self._take(found)
+
+    def _without_damaged(self, run: Run) -> Run:
+        """Return a run that names no damaged checkpoint to resume from, as far as sizes show it."""
+        while True:
+            for saved in (newest_there(run.checkpoints), run.last_good):
+                path = None if saved is None or saved.inferred else saved.moved_to or saved.path
+                damage = None if path is None else self._presence.damage(self.index.directory, path)
+                if damage is not None:
+                    saves = tuple(replaced(each, damage=damage) if each is saved else each for each in run.checkpoints)
+                    good = last_good(saves, run.loss_nonfinite_since)
+                    run = replaced(run, checkpoints=saves, last_good=good)
+                    break
+            else:
+                return run
 
     def _take(self, found: WatchedRun) -> WatchedRun:
         """Keep a result as the last, and return it as it is kept."""
