@@ -342,7 +342,8 @@ def step_boundaries(tags: Mapping[str, TagSteps]) -> list[Boundary]:
     series (``global_step/sec``), or within resets of most of the tags that would show one there: those with points on
     both sides, dense enough to show it. The tag with the most points must be one of them.
     """
-    witnesses = {tag: steps for tag, steps in tags.items() if steps.is_witness}
+    # By name: the order in which they were read depends on how the file was cut.
+    witnesses = {tag: steps for tag, steps in sorted(tags.items()) if steps.is_witness}
     resets = sorted(
         ((reset, tag.endswith(MAIN_SUFFIX)) for tag, steps in witnesses.items() for reset in steps.resets),
         key=lambda found: found[0].after,

@@ -375,6 +375,19 @@ def test_any_log_in_any_pieces_gives_the_same_sane_run(
     assert starts == sorted(starts)
 
 
+def test_of_tags_with_as_many_points_the_same_one_leads_however_the_file_is_cut(log: Any) -> None:
+    """The pieces of a file may begin with another tag than the file."""
+    file = log().scalar("accuracy", 3, T + 1).log("START", 0, T + 2)
+    for at, (tag, step) in enumerate([("loss", 1), ("loss", 0), ("loss", 0), *[("accuracy", 0)] * 2, ("accuracy", 5)]):
+        file.scalar(tag, step, T + 3 + at)
+    whole = RunFold("run")
+    whole.update(file.chunks())
+    for cut in range(1, len(file.events)):
+        pieces = RunFold("run")
+        pieces.update(file.chunks([cut]))
+        assert pieces.run(T + 20) == whole.run(T + 20)
+
+
 def test_tags_beyond_the_bound_are_counted_and_not_followed(log: Any, run_of: RunOf, monkeypatch: Any) -> None:
     """A writer of a tag for everything takes no more memory than the bound allows; its steps are known all the same."""
     monkeypatch.setattr(other_writers, "MAX_FOLLOWED_TAGS_OF_FILE", 5)
