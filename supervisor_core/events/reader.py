@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from supervisor_core.base import checksum
 from supervisor_core.base.wire import DamagedError
 from supervisor_core.events.chunk import SAME_FILE, Chunk, FileFacts, Problem
 from supervisor_core.events.chunk_builder import ChunkBuilder, created_at
@@ -27,6 +28,7 @@ _GUARD_BYTES = 16
 _HEAD_BYTES = 64
 _KEPT_PROBLEMS = 100
 _MOST_UNCHECKED_BYTES = 1 << 20
+_MOST_DAMAGE, _DAMAGE_BYTES = 16, 4096
 NO_RECORD = "no events file: it does not begin with a record, and none was found in it"
 WRONG_CHECKSUMS = (
     "it has events, and their checksums are wrong: its writer has to write masked CRC-32C, without which TensorBoard "
@@ -58,6 +60,10 @@ class ReaderPosition:
     guard: bytes = b""
     """The last bytes before the position: a file that was rewritten in place differs in them."""
     problems: tuple[Problem, ...] = ()
+    damage: tuple[tuple[int, int, int], ...] = ()
+    """Offset, number and checksum of the bytes at each of the first damaged places."""
+    has_rested: bool = False
+    """Whether they were looked at since the file last grew."""
     fetched: int = 0
     left_out: int = 0
     skipped: str | None = None
@@ -77,6 +83,8 @@ class EventsFileReader:
       records follow. A payload that does not match its checksum is left out, counted and located, and reading continues
       after it. After a damaged length, reading continues at the next record that proves itself (`scan`); the bytes
       between count as one problem.
+    * Damaged places that have changed since, as holes that NFS fills late, have the file read again, from its start:
+      looked at when it has grown, and once when it has not.
     * A file that has become shorter than what was read of it, has another inode, or other bytes where reading
       stopped, is read again; that chunk has ``from_start`` and a problem ``replaced``.
     * Payloads above 64 KiB that hold no scalar, session log or telemetry (graphs, images) are skipped unread, by their
@@ -186,8 +194,10 @@ class EventsFileReader:
             reads = self._siblings.setdefault((status.st_dev, status.st_ino), self.path)
             if reads != self.path and self._is_one_of_many(status):
                 return self._skip_duplicate(reads)
-        if seen == self.position.seen:
+        is_at_rest = seen == self.position.seen
+        if is_at_rest and (self.position.has_rested or not self.position.damage):
             return None
+        self.position.has_rested = is_at_rest
         if not stat.S_ISREG(status.st_mode):
             self.position.skipped, self.position.refused = "not a regular file", False
             self.position.seen, self.position.size = seen, None
@@ -238,6 +248,8 @@ class EventsFileReader:
         if self._is_another(status, window):
             self._reset()
             builder.add_problem(Problem(kind="replaced", offset=None, text="The file was replaced or cut."))
+        if any(_checksum_at(window, *place) != before for *place, before in self.position.damage):
+            self._reset()
         at = self.position
         at.identity = status.st_dev, status.st_ino
         stop = at.scan.at + max_bytes if max_bytes is not None else None
@@ -256,6 +268,10 @@ class EventsFileReader:
         if at.is_text or (at.scan.at == 0 and at.skipped is None and not _may_begin(window)):
             has_events = not at.is_text and _has_unchecked_events(window)
             at.skipped = WRONG_CHECKSUMS if has_events else NO_RECORD
+        places = [problem.offset for problem in builder.problems if problem.offset is not None]
+        for offset in places[: _MOST_DAMAGE - len(at.damage)]:
+            length = min(_DAMAGE_BYTES, at.scan.at - offset)  # what was read: more may be appended
+            at.damage = (*at.damage, (offset, length, _checksum_at(window, offset, length)))
         self._remember_guard(window)
         at.seen = _stamp(status) if finished else None
         return self._hand_out(builder)
@@ -323,6 +339,10 @@ class EventsFileReader:
         chunk = builder.chunk(self.path, created_at(self.path), from_start=not at.started)
         at.started = True
         return chunk
+
+
+def _checksum_at(window: Window, offset: int, length: int) -> int:
+    return int(checksum.value(window.bytes(offset, length)))
 
 
 def _is_no_file(window: Window) -> str | None:

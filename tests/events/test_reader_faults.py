@@ -285,3 +285,40 @@ def test_a_thorough_reader_checks_what_is_skipped_too(path: str, writing: Any) -
     assert (trusting.facts().corrupt_records, trusting.facts().records) == (0, 4)
     assert (thorough.facts().corrupt_records, thorough.facts().records) == (1, 3)
     assert [problem.offset for problem in chunk.problems] == [len(writing.HEAD) + len(good)]
+
+
+@each("grows", [True, False])
+def test_a_hole_that_is_filled_later_is_read(path: str, grows: bool, writing: Any) -> None:
+    """NFS may show zeros where the writer's bytes are not there yet: they are looked at again when the file grows, and
+    once when it has come to rest. What was read is then read again, from the start."""
+    records = [writing.scalar(step) for step in range(1, 31)]
+    data = b"".join((writing.HEAD, *records))
+    begin, end = data.index(records[9]) + 5, data.index(records[19]) + 7
+    writing.write(path, data[:begin], bytes(end - begin), data[end:])
+    stamp = os.stat(path)
+    reader = EventsFileReader(path)
+    assert not set(range(11, 20)) & set(writing.steps(reader.read()))
+    with open(path, "r+b") as file:
+        file.seek(begin)
+        file.write(data[begin:end])
+    more = [31] if grows else []
+    writing.append(path, *map(writing.scalar, more))
+    if not grows:
+        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # the server's time, as before
+    chunk = reader.read()
+    assert chunk is not None and chunk.from_start
+    assert writing.steps(chunk) == [*range(1, 31), *more]
+    assert reader.facts().corrupt_records == 0
+    assert reader.read() is None
+
+
+def test_damage_that_stays_is_looked_at_once(path: str, writing: Any) -> None:
+    """Nothing is read twice because of it: neither at rest, nor when the file grows right behind it."""
+    records = [writing.scalar(step) for step in range(1, 11)]
+    writing.write(path, writing.HEAD, *records[:8], flipped(records[8], 20), records[9])
+    reader = EventsFileReader(path)
+    assert writing.steps(reader.read()) == [*range(1, 9), 10]
+    assert reader.read() is None
+    writing.append(path, writing.scalar(11))
+    assert writing.steps(reader.read()) == [11]
+    assert reader.facts().corrupt_records == 1
