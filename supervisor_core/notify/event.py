@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from typing import Any, Literal, get_args
 
+from supervisor_core.base.log import printable
 from supervisor_core.run.judge.finding import Severity
 from supervisor_core.run.judge.held import What as What
 
@@ -20,7 +21,7 @@ TOPICS: tuple[Topic, ...] = get_args(Topic)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One change in a run. Its texts may hold what the program wrote: show them as `printable`.
+    """One change in a run. Its texts may hold what the program wrote: show them as `printable`, as `event_json` does.
 
     Times are wall-clock seconds since the epoch, by the clock of the machine that looks.
     """
@@ -67,6 +68,13 @@ def event_id(*parts: object) -> str:
 
 
 def event_json(event: Event) -> dict[str, Any]:
-    """Return an event as the object of docs/event.schema.json: `v`, the version, then its fields."""
-    values = {item.name: getattr(event, item.name) for item in fields(event)}
-    return {"v": SCHEMA_VERSION, **values, "labels": dict(event.labels)}
+    """Return an event as the object of docs/event.schema.json: `v`, the version, then its fields. All texts are
+    `printable`: a command prints them on a terminal, and a path may hold bytes that are no text."""
+    values = {item.name: _shown(getattr(event, item.name)) for item in fields(event)}
+    return {"v": SCHEMA_VERSION, **values}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {printable(name): printable(text) for name, text in value.items()}
+    return printable(value) if isinstance(value, str) else value

@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.base.log import command_line, error_text, printable
 from supervisor_core.base.systems import AS_BYTES, CLOSE_ON_EXEC, IS_WINDOWS, user_id
 from supervisor_core.checkpoint.ownership import others_may_write, own_there
-from supervisor_core.notify.event import event_json
 from supervisor_core.notify.outbox import ServiceLeft
 from supervisor_core.run.model.words import DAY_SECS
 from supervisor_core.storage.local import absolute
@@ -164,7 +163,7 @@ class WatchState:
         services = {
             name: {
                 "known": of.known,
-                "unsent": [{"since": item.since, "event": event_json(item.event)} for item in of.unsent],
+                "unsent": [{"since": item.since, "event": asdict(item.event)} for item in of.unsent],
             }
             for name, of in left.services.items()
         }

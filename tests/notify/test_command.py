@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor_core.base.log import printable
 from supervisor_core.notify.message import message_of
 from supervisor_core.notify.outbox import Outbox
 from supervisor_core.notify.secret import Secret
@@ -32,6 +33,20 @@ def test_each_event_is_a_line_of_json(tmp_path: Path) -> None:
     found = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
     assert [each["run"] for each in found] == ["a", "b"]
     assert found[0]["text"] == "a: lost at step 2,500 on gpu-7" and found[0]["id"] == event("a").id
+
+
+def test_what_a_program_writes_is_harmless(tmp_path: Path) -> None:
+    """In every text of the object: no control character reaches a terminal that prints it, and no half of a character
+    a parser that refuses it."""
+    raw = "a\x1b[31m\x07\n\x9b\u202e\udcff"
+    found = event(raw, text=raw, action=raw, host=raw, logdir=f"/runs/{raw}", labels={"team": raw})
+    CommandService(Secret(f"cat > {shlex.quote(str(tmp_path / 'event'))}")).send(message_of([found]))
+    line = (tmp_path / "event").read_text()
+    shown = r"a\x1b[31m\x07\n\x9b\u202e\udcff"
+    read = json.loads(line)
+    assert {read[name] for name in ("run", "text", "action", "host")} == {shown} == set(read["labels"].values())
+    assert read["logdir"] == f"/runs/{shown}"
+    assert printable(line.rstrip("\n")) == line.rstrip("\n")
 
 
 def test_a_command_may_ignore_its_input() -> None:
