@@ -78,10 +78,17 @@ class TelemetryRecorder:
         self._check = check
         self._error: str | None = None
         self._has_ended = False
+        if writer is not None:
+            self.write_to(writer)
 
     def write_to(self, writer: SummaryWriter) -> None:
-        """Write through this writer from now on."""
+        """Write through this writer from now on. One of ours that the program closes goes on until the session ends."""
         self._writer = writer
+        if hasattr(writer, "reopen_while"):
+            writer.reopen_while(self._is_recording)
+
+    def _is_recording(self) -> bool:
+        return not self._has_ended
 
     def write(
         self,
@@ -119,7 +126,7 @@ class TelemetryRecorder:
             is_closed = getattr(writer, "_closed", False)  # FileWriter has no public name for it
             if is_closed and not self._has_ended and hasattr(writer, "reopen"):
                 writer.reopen()  # the program closed it, and trains on; after the end nothing is begun again
-            self._has_ended = isinstance(record, StopRecord)
+            self._has_ended |= isinstance(record, StopRecord)
             writer.add_summary(summary_bytes(record), step)
             if durable and hasattr(writer, "sync"):
                 writer.sync(deadline.remaining(SYNC_SECS))

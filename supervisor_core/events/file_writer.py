@@ -6,7 +6,8 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterable
+import weakref
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType
 from typing import Any
@@ -71,6 +72,7 @@ class FileWriter(EventsWriter):
             filename_suffix=filename_suffix or "",
         )
         self._run_metadata_tags: set[str] = set()
+        self._is_in_use: Callable[[], Callable[[], bool] | None] = lambda: None
         if graph is not None or graph_def is not None:
             serialized = self._graph_bytes(graph, graph_def)
             self.payload("graph_def", serialized, None)
@@ -139,7 +141,13 @@ class FileWriter(EventsWriter):
         try:
             EventsWriter.scalar(self, tag, value, step, wall_time)
         except WriterClosedError:
-            _warn_closed()
+            if self._is_open_again():
+                EventsWriter.scalar(self, tag, value, step, wall_time)
+
+    def reopen_while(self, is_in_use: Callable[[], bool]) -> None:
+        """Reopen at the next event after a close, instead of losing it, while a bound method returns True. It is not
+        kept alive."""
+        self._is_in_use = weakref.WeakMethod(is_in_use)
 
     def get_logdir(self) -> str:
         """Return the directory, as it was given."""
@@ -183,7 +191,17 @@ class FileWriter(EventsWriter):
         try:
             super()._put(field, data, step, wall_time)
         except WriterClosedError:
-            _warn_closed()
+            if self._is_open_again():
+                super()._put(field, data, step, wall_time)
+
+    def _is_open_again(self) -> bool:
+        is_in_use = self._is_in_use()
+        if is_in_use is not None and is_in_use():
+            with suppress(EventsWriteError):  # a full disk ends no training
+                self.reopen()
+                return True
+        _warn_closed()
+        return False
 
     def _graph_bytes(self, graph: Any, graph_def: Any) -> bytes:
         if graph is not None and graph_def is not None:

@@ -64,20 +64,21 @@ class WaitingWriter(Writer):
     last_error = None
 
 
-@pytest.mark.filterwarnings("ignore:Attempting to use a closed FileWriter")
 def test_a_program_that_closes_the_writer_is_recorded_on(tmp_path: Path) -> None:
-    """In another file, in mid-run and at the end; after the end no file is begun."""
+    """In another file, in mid-run and at the end, and so is what it adds next; after the end no file is begun."""
     writer = FileWriter(tmp_path)
     recorder = TelemetryRecorder(writer)
     recorder.write(SessionRecord(session="s", attempt=1))
     writer.close()
     assert recorder.write(HeartbeatRecord(session="s", phase="training", step=60), 60)
+    writer.close()
     writer.scalar("loss", 0.5, 61)
     writer.close()
     assert recorder.write(StopRecord(session="s", reason="completed", step=100), 100, durable=True)
     writer.close()
-    recorder.write(HeartbeatRecord(session="s", phase="stopped", step=100), 100)
-    assert len(list(tmp_path.iterdir())) == 3
+    with pytest.warns(UserWarning, match="closed FileWriter"):
+        recorder.write(HeartbeatRecord(session="s", phase="stopped", step=100), 100)
+    assert len(list(tmp_path.iterdir())) == 4
     run = LogdirWatch(str(tmp_path)).refresh().runs["."].run
     assert (run.state, run.step, run.last_values[0].step, len(run.sessions)) == ("completed", 100, 61, 1)
 
