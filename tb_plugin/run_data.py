@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
+from supervisor_core.metrics.labels import labels_of
 from supervisor_core.run.fold.advice import proposed_interval
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.findings import Standing, standing
@@ -63,7 +65,7 @@ class RunView:
         return made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class View:
     """All runs."""
 
@@ -87,6 +89,16 @@ class View:
     """Whether every logdir has been scanned, or its failure is in `problems`."""
     reading: tuple[int, int] | None = None
     """Number of runs read, and of all runs, during the first scan."""
+
+    @cached_property
+    def labels(self) -> Mapping[str, str]:
+        """What metrics and alerts call each run."""
+        places = {}
+        for name, shown in self.runs.items():
+            below = shown.run.name
+            directory = shown.watched.directory
+            places[name] = (directory.removesuffix("" if below == "." else f"/{below}"), below, shown.watched)
+        return labels_of(places)
 
 
 SICK = ("overdue", "failed")
@@ -182,7 +194,10 @@ MOST_SILENCES = 1000
 
 def details(view: View, shown: RunView) -> bytes:
     """Return the run as ``run`` answers it, as JSON."""
-    head = json.dumps({"v": 1, "at": view.at, "generation": shown.generation}, separators=(",", ":"))
+    label = view.labels.get(shown.name, shown.name)  # where metrics and alerts have another name
+    labels = {**({} if label == shown.name else {"run": label}), **shown.run.labels}
+    values = {"v": 1, "at": view.at, "generation": shown.generation, "labels": labels}
+    head = json.dumps(plain(values), separators=(",", ":"))
     return b"".join([head.encode()[:-1], b",", shown.once(_described)[1:]])
 
 
@@ -201,7 +216,6 @@ def _described(shown: RunView) -> bytes:
         "run": shown.name,
         "findings": None if shown.findings is None else as_json(shown.findings),
         **run_json(watched, _AS_INSPECT),
-        "labels": dict(run.labels_of_metrics),
         "problem": watched.problem,
         "place": _place(run),
         "proposed_interval": None if proposed is None else dict(zip(("what", "why"), proposed, strict=True)),

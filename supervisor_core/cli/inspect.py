@@ -145,7 +145,7 @@ def _view(look: Look, name: str | None, bars: int, width: int | None) -> Rendera
     if name is None:
         parts += overview(asked_for, look.at, width)
     elif asked_for:
-        parts += [timeline(seen.run, look.at, bars, seen.findings) for seen in asked_for]
+        parts += [timeline(seen.run, look.at, bars, seen.findings, label=seen.label) for seen in asked_for]
     else:
         parts.append(Text(printable(f"There is no run {name!r} yet.")))
     parts += [_problem(problem) for problem in look.problems]

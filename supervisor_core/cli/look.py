@@ -11,6 +11,7 @@ from supervisor_core.base.errors import SupervisorError
 from supervisor_core.cli import WrongInput
 from supervisor_core.cli.logdirs import GivenLogdir, GivenRuns, common_directory, name_in, no_runs
 from supervisor_core.cli.text import runs_bar
+from supervisor_core.metrics.labels import labels_of
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.findings import Standing, findings, standing
 from supervisor_core.run.model.run import Run
@@ -28,6 +29,8 @@ class SeenRun:
 
     watched: WatchedRun
     findings: tuple[Finding, ...] = ()
+    label: str = ""
+    """What metrics and alerts call it."""
 
     @property
     def run(self) -> Run:
@@ -123,11 +126,13 @@ class Looking:
         found = {(each.logdir, run): watched for each in snapshots for run, watched in each.runs.items()}
         if len(snapshots) > 1:  # a copy may be in another logdir than what it is a copy of
             found = self._copies.marked(found)
+        labels = labels_of({(logdir, run): (logdir, run, watched) for (logdir, run), watched in found.items()})
         for (logdir, run), watched in found.items():
+            label = labels[logdir, run]
             said = findings(watched, snapshots[-1].at)
             if len(snapshots) > 1:
                 watched = replace(watched, run=replace(watched.run, name=name_in(self.directory, logdir, run)))
-            runs[watched.run.name] = SeenRun(watched, said)
+            runs[watched.run.name] = SeenRun(watched, said, label)
         look = Look(
             at=snapshots[-1].at,
             runs=runs if len(snapshots) == 1 else dict(sorted(runs.items())),

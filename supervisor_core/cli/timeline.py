@@ -99,7 +99,9 @@ RECOVERIES: Mapping[str, Callable[[Recovery], str]] = {
 }
 
 
-def timeline(run: Run, now: float, width: int, found: Sequence[Finding] = ()) -> RenderableType:
+def timeline(
+    run: Run, now: float, width: int, found: Sequence[Finding] = (), *, label: str | None = None
+) -> RenderableType:
     """Return everything about one run.
 
     Args:
@@ -107,10 +109,11 @@ def timeline(run: Run, now: float, width: int, found: Sequence[Finding] = ()) ->
         now: the wall time that ages refer to.
         width: columns of the terminal.
         found: what is to be said of it, worst first.
+        label: what metrics and alerts call it.
     """
     parts: list[RenderableType] = [Text.from_markup(_headline(run, now))]
     parts.extend(finding_lines(found, now))
-    parts.extend(Text(printable(line), style="dim") for line in _process(run))
+    parts.extend(Text(printable(line), style="dim") for line in _process(run, label))
     parts.extend(Text(printable(line)) for line in [*nonfinite_lines(run), *resume_lines(run)])
     parts.append(Text())
     parts.extend(_bars(run, width))
@@ -166,17 +169,18 @@ def _headline(run: Run, now: float) -> str:
     return "  ".join([bold(run.name), *filter(None, known)])
 
 
-def _process(run: Run) -> list[str]:
+def _process(run: Run, label: str | None) -> list[str]:
     """Return where the newest session runs, or ran, on what, and whose it is."""
     last = run.sessions[-1] if run.sessions else None
+    in_alerts = {} if label in (None, run.name) else {"run": label}
+    labels = ", ".join(f"{name}={value}" for name, value in {**in_alerts, **run.labels}.items())
     if last is None:
-        return []
+        return [labels] if labels else []
     has_ended = last.error is not None or last.outcome not in ("running", "lost", "unknown")
     how = "" if last.outcome == "unknown" else ": it was killed or crashed"
     end = " has ended" if has_ended else f" is gone{how}" if last.gone else ""
     process = "" if last.pid is None or last.host is None else f"Process {last.pid} on {last.host}{end}"
     place = devices_text(last.world_size, last.device_count, last.device_kind)
-    labels = ", ".join(f"{name}={value}" for name, value in run.labels.items())
     return list(filter(None, (process, place, labels)))
 
 

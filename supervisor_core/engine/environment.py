@@ -88,7 +88,9 @@ def new_record(
         process_started_ticks=started_ticks(os.getpid()),
         facade=facade,
         started_at=started_at,
-        run=run_name(options.run_name, logdir),
+        run=run_name(options.run_name, logdir)
+        if options.run_name or _metrics_targets(options) != (None, None)
+        else None,
         logdir=absolute(logdir) if logdir else None,
         checkpoint_interval_secs=checkpoint_interval_secs,
         heartbeat_secs=options.heartbeat_secs,
@@ -99,10 +101,10 @@ def new_record(
 
 
 def run_name(given: str | None, logdir: str | None) -> str:
-    """Return the run's name: the given one, or one from the logdir.
+    """Return what a process that serves metrics calls its run: the given name, or one from the logdir.
 
     That is its path below ``SUPERVISOR_LOGDIR``, as in an exporter of that directory; otherwise the last two parts of
-    its absolute path, ``.`` if there are none.
+    its absolute path, ``.`` if there are none. Readers of the logdir follow it, see `RunLocation`.
 
     Example:
         >>> run_name(None, "/data/exp1/train")
@@ -140,6 +142,12 @@ LAST_PUSH_SECS = 5.0
 """How long the end of a session waits for the last push at most."""
 
 
+def _metrics_targets(options: Options) -> tuple[str | None, str | None]:
+    """Return the address at which this process serves its metrics, and the receiver to which it pushes them."""
+    address = options.metrics_address or os.environ.get(ADDRESS_VARIABLE)
+    return address or None, os.environ.get(PUSH_VARIABLE) or None
+
+
 class MetricsEndpoint:
     """How this process's metrics leave it: a server if an address is configured, pushes if a receiver is.
 
@@ -162,7 +170,7 @@ class MetricsEndpoint:
     ) -> None:
         self._server: MetricsServer | None = None
         self._pusher: MetricsPusher | None = None
-        address, receiver = options.metrics_address or os.environ.get(ADDRESS_VARIABLE), os.environ.get(PUSH_VARIABLE)
+        address, receiver = _metrics_targets(options)
         if address:
             parse_address(address, ADDRESS_VARIABLE)  # Options has checked its own
         if not address and not receiver:

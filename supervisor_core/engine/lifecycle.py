@@ -199,7 +199,7 @@ class SessionLifecycle(Generic[EndingT]):
             return None
         from supervisor_core.notify.callable import EventCalls  # other programs need not load it
 
-        calls = EventCalls(call, logdir, session.run or ".", session.started_at or 0.0, clock=self._clock)
+        calls = EventCalls(call, logdir, recorder.status().run, session.started_at or 0.0, clock=self._clock)
         calls.start()
         return calls
 

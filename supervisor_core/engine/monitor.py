@@ -18,6 +18,7 @@ from supervisor_core.base.errors import StalledError
 from supervisor_core.base.options import Options
 from supervisor_core.engine.checkpoint_stats import CheckpointStats
 from supervisor_core.engine.deadline import NEVER, Deadline
+from supervisor_core.engine.environment import run_name
 from supervisor_core.engine.hang_stacks import HangStacks
 from supervisor_core.engine.hangs import (
     HangReading,
@@ -82,6 +83,7 @@ class SessionMonitor:
         self.session_id = record.session
         """The session's unique id, part of every record of the session."""
         self._record = record
+        self._run_name = record.run or run_name(None, record.logdir)
         self._started_boot_secs = boot_secs(clock)
         self._earlier_costs: Costs | None = Costs()
         """Costs of saves and steps in the run's earlier sessions; None if unknown."""
@@ -257,7 +259,7 @@ class SessionMonitor:
         now = self.progress.snapshot()
         session = self._session(now)
         return RunStatus(
-            run=session.run or "",
+            run=self._run_name,
             active=session.is_open,
             state=STATE_OF_OUTCOME.get(session.outcome) or ("stalled" if self._report.stalled else "running"),
             error=session.error,

@@ -181,7 +181,7 @@ class SessionRecord:
     started_at: Number | None = None
     """Wall time, seconds since the epoch."""
     run: Text | None = None
-    """The ``run`` label of the session's own metrics."""
+    """The ``run`` label of the session's own metrics; None if it serves none and was given no name."""
     logdir: Text | None = None
     """The directory that it runs in, as its machine names it."""
     restored_checkpoint: Text | None = None

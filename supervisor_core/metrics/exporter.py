@@ -270,7 +270,7 @@ class Exporter:
         live = self._copies.marked(found)
         problems = {index: list(scan.snapshot.problems) for index, scan in scans.items()}
         gone = self._missed(scans, problems, now)
-        own_names = {key: None if run.copy_of is not None else run.own_name for key, run in live.items()}
+        own_names = {key: run.own_name for key, run in live.items()}
         own_names |= {key: run.own_name for key, run in gone.items()}
         labels = self._labels_of(own_names, scans)
         written = self._write_live(live, labels, problems, now)

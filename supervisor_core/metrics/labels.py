@@ -6,10 +6,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from supervisor_core.metrics.render import label_text
+from supervisor_core.run.model.snapshot import WatchedRun
+
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class RunLocation:
     name: str
     """The run's directory relative to that; ``.`` for the logdir itself."""
     own_name: str | None
-    """The label under which the run's own process serves it; None where it is not known."""
+    """`WatchedRun.own_name`."""
     served: str | None = None
     """The label that it has been given before; None for a run that is new."""
 
@@ -29,7 +33,7 @@ class RunLocation:
 def run_labels(runs: Sequence[RunLocation]) -> list[str]:
     """Return a label for each run: the first of these that no other run has.
 
-    1. the name that its own process serves it under, so that both series are of one run;
+    1. the name that its own process serves metrics under, so that both series are of one run;
     2. its name below the logdir; the logdir's last part for the logdir itself;
     3. the same with the logdir's last part before it;
     4. the same with the whole logdir before it; with a number, if even that is not its own.
@@ -69,6 +73,16 @@ def run_labels(runs: Sequence[RunLocation]) -> list[str]:
     for run in _chosen(choosing, refused):
         labels[run.index] = run.label
     return _numbered(labels)
+
+
+def labels_of(runs: Mapping[_Key, tuple[str, str, WatchedRun]]) -> dict[_Key, str]:
+    """Return what an exporter of the same logdirs calls each run: for a silence.
+
+    Args:
+        runs: logdir, name below it, and run.
+    """
+    locations = [RunLocation(logdir, name, watched.own_name) for logdir, name, watched in runs.values()]
+    return dict(zip(runs, run_labels(locations), strict=True))
 
 
 def logdir_labels(logdirs: Sequence[str]) -> list[str]:

@@ -489,17 +489,6 @@ class Run(RunHistory, TotalsOfFiles):
         return next((session.versions for session in reversed(self.sessions) if session.versions), {})
 
     @property
-    def own_name(self) -> str | None:
-        """The label under which its newest session serves its own metrics; None where it is not known."""
-        return next((session.run for session in reversed(self.sessions) if session.run), None)
-
-    @property
-    def labels_of_metrics(self) -> Mapping[str, str]:
-        """Its labels; and its name in metrics and alerts, where that is not its name in the logdir: for a silence."""
-        own = self.own_name
-        return self.labels if own in (None, self.name) else {"run": own or "", **self.labels}
-
-    @property
     def failure(self) -> str | None:
         """Why it has failed, in one line: the error of its session, or what its restarter says; None if it has not."""
         if self.state != "failed":

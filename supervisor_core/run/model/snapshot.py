@@ -49,6 +49,9 @@ class WatchedRun:
     free_bytes: int | None = None
     """What is free on the disk of its directory, while a session is open; None where that is not known."""
 
+    suspended_pid: int | None = None
+    """The process of a silent or lost run, on this machine, if a signal has stopped it or it is frozen."""
+
     writer_pid: int | None = None
     """A process of this machine that runs, and writes a run without telemetry; of a silent one, that has its file open
     for writing. None where none is known."""
@@ -130,8 +133,10 @@ class WatchedRun:
 
     @property
     def own_name(self) -> str | None:
-        """The label under which its newest session serves its own metrics; None where it is not known."""
-        return self.run.own_name
+        """The label under which its newest session serves its own metrics; None if it serves none, or of a copy."""
+        if self.copy_of is not None:
+            return None
+        return next((session.run for session in reversed(self.run.sessions) if session.run), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
