@@ -39,14 +39,15 @@ def test_saves_are_tried_at_once_and_when_it_is_back(tmp_path: Path) -> None:
             exporter.refresh()
             return f"{series} 1.0\n".encode() in exporter.scrape(TEXT)
 
-        assert shows('supervisor_run_state{run="runs/a",state="running"}')
+        assert shows('supervisor_run_state{run="a",state="running"}')
         logdir.rename(away)
         train_until(lambda: "saves_failing" in said())
-        assert shows('supervisor_run_state{run="runs/a",state="running"}')
+        assert shows('supervisor_run_state{run="b",state="running"}')
         found = said()
         assert f"The logdir {logdir} was renamed to" in found["saves_failing"].text
         back = command_line("mv", "-T", "--", str(away), str(logdir))
         assert (found["saves_failing"].action, found["events_failing"].action) == (back, back)
         away.rename(logdir)
+        assert not {"saves_failing", "events_failing"} & set(said())
         train_until(lambda: run.run_status().session.save_failures_in_a_row == 0)
     assert run.newest_checkpoint is not None

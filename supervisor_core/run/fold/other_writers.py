@@ -300,11 +300,12 @@ _NO_WALLS, _NO_STEPS, _NO_TAGS = np.empty(0), np.empty(0, np.int64), np.empty(0,
 class Cadence:
     """Reads the points of one file in order; constant memory, time proportional to the points."""
 
-    __slots__ = ("_gaps", "_last_at", "_longest_secs", "_steps", "_tags", "_walls")
+    __slots__ = ("_first_at", "_gaps", "_last_at", "_longest_secs", "_steps", "_tags", "_walls")
 
     def __init__(self) -> None:
         self._gaps: NDArray[np.float64] = _NO_WALLS
         self._longest_secs = 0.0
+        self._first_at: float | None = None
         self._last_at: float | None = None
         self._walls: NDArray[np.float64] = _NO_WALLS
         self._steps: NDArray[np.int64] = _NO_STEPS
@@ -327,6 +328,8 @@ class Cadence:
             walls = np.concatenate(([self._last_at], walls))
         if not len(walls):
             return
+        if self._first_at is None:
+            self._first_at = float(walls[0])
         self._last_at = float(walls[-1])
         gaps = np.diff(walls)
         gaps = gaps[gaps >= BURST_SECS]
@@ -345,8 +348,12 @@ class Cadence:
 
     @property
     def usual_gap_secs(self) -> float | None:
-        """Median gap between two moments; None before the second one."""
-        return float(np.median(self._gaps)) if len(self._gaps) else None
+        """Median gap between two moments, at least `BURST_SECS`; None before the second one."""
+        if len(self._gaps):
+            return float(np.median(self._gaps))
+        if self._first_at is None or self._last_at is None or self._last_at - self._first_at < BURST_SECS:
+            return None
+        return BURST_SECS  # it never paused for as long
 
     @property
     def hang_timeout_secs(self) -> float:

@@ -54,6 +54,10 @@ class Subject:
         """Return a command of tb-supervisor on the run's directory. It works in any directory."""
         return command_line("tb-supervisor", *words, "--", absolute(self.watched.directory))
 
+    def unsuspend(self) -> str:
+        """Return the command that lets a suspended process go on, on its machine."""
+        return command_line("kill", "-CONT", f"{self.watched.suspended_pid}")
+
     def inspect(self) -> str:
         """Return the command that shows the run."""
         return self.command("inspect", "--run=.")

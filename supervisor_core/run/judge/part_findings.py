@@ -12,7 +12,7 @@ from supervisor_core.run.fold.notices import notice_text
 from supervisor_core.run.judge.culprit import Paced, Straggler, name_of_chief, straggler
 from supervisor_core.run.judge.finding import SEVERITIES, Finding
 from supervisor_core.run.judge.finding_subject import Subject, found
-from supervisor_core.run.judge.troubles import UNKNOWN_WHY, command_for, failed_saves, why_not_saved
+from supervisor_core.run.judge.troubles import UNKNOWN_WHY, command_for, failed_saves, is_back, why_not_saved
 from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.run import Session, WorkerHistory
@@ -47,12 +47,15 @@ def reading(about: Subject) -> Iterator[Finding]:
                 path=watched.directory,
             )
         return
-    if watched.problem is not None:
+    places = watched.not_read  # also of a run that is over: its history has a hole
+    if places:
+        more = "" if len(places) == 1 else f" {counted(len(places) - 1, 'further place')}."
         yield found(
             "read_error",
-            {"why": sentence(watched.problem)},
+            {"why": f"{sentence(places[0])}{more}"},
+            is_old=watched.problem is None and not about.is_alive and about.is_old(about.run.last_event_at),
             command=about.command("verify"),
-            error=in_a_line(watched.problem),
+            error=in_a_line(places[0]),
         )
 
 
@@ -104,7 +107,7 @@ def saves(about: Subject) -> Iterator[Finding]:
     if last is None or not last.is_open:
         return
     failing = last.save_failures_in_a_row >= limits.save_failures
-    if failing:
+    if failing and not is_back(about, last, why_not_saved(last, failed_saves(about, last))):
         yield _saves_failing(about, last)
     started, interval = last.started_at, last.checkpoint_interval_secs
     if run.state != "running" or not interval or started is None or last.phase != "training":
@@ -197,7 +200,7 @@ def events(about: Subject) -> Iterator[Finding]:
     last, watched = about.last, about.watched
     if last is None or not last.is_open:
         return
-    if last.events_error is not None:
+    if last.events_error is not None and not is_back(about, last, last.events_error):
         yield found(
             "events_failing",
             {"why": sentence(last.events_error)},

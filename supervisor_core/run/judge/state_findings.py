@@ -85,6 +85,9 @@ def _lost(about: Subject) -> Iterator[Finding]:
     action = f"{before.first}, then {before.resume}" if before.first else before.resume
     if last.gone:
         text = say("lost/gone", who=who)
+    elif about.watched.suspended_pid is not None:
+        text = say("lost/suspended", who=who)
+        action = f"continue it ({about.unsuspend()}); or end it (kill -9), then {action}"
     else:
         text = say("lost/silent", who=who)
         action = f"check whether the process exists; if it does not, {action}"
@@ -171,8 +174,19 @@ def _silent(about: Subject) -> Iterator[Finding]:
         yield found("over", {"rhythm": rhythm}, since=since, action=WOULD_KNOW, of=last, step=run.step)
     elif gap is not None and last.progress_timeout_secs < silent < about.thresholds.silent_secs:
         last = replace(last, pid=pid)
-        words, action = {"rhythm": rhythm, "who": process(last)}, "Look at what the program prints."
-        yield found("silent", words, since=since, action=action, of=last, step=run.step)
+        text = say("silent", rhythm=rhythm, who=process(last))
+        is_suspended = about.watched.suspended_pid is not None
+        if is_suspended:
+            text = say("silent/suspended", rhythm=rhythm, who=process(last))
+        yield found(
+            "silent",
+            text,
+            since=since,
+            action="Look at what the program prints.",
+            command=about.unsuspend() if is_suspended else None,
+            of=last,
+            step=run.step,
+        )
 
 
 def restarts(about: Subject) -> Iterator[Finding]:

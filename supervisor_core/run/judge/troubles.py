@@ -51,7 +51,14 @@ def move_back(about: Subject, last: Session, error: str | None) -> str | None:
         return None
     if last.logdir is None or not last.logdir.startswith("/"):  # the record may be anybody's
         return None
+    if is_back(about, last, error):
+        return None
     return command_line("mv", "-T", "--", absolute(about.watched.directory), last.logdir)
+
+
+def is_back(about: Subject, last: Session, error: str | None) -> bool:
+    """Return whether all that kept files from being written was the directory's name, which it has again."""
+    return error is not None and RENAMED in error and absolute(about.watched.directory) == last.logdir
 
 
 def command_for(about: Subject, last: Session, error: str | None) -> str:
@@ -77,7 +84,7 @@ def at_death(about: Subject, last: Session) -> AtDeath:
     elif last.events_error is not None:
         error = last.events_error
         texts.append(say("lost/unwritten", why=sentence(error)))
-    if error is not None:
+    if error is not None and not is_back(about, last, error):
         back = move_back(about, last, error) or move_back(about, last, last.events_error)
         what = "move the directory back" if back else "repair what keeps files from being written"
         first = f"{what} ({back or command_for(about, last, error)})"

@@ -48,6 +48,7 @@ WORDINGS: Mapping[str, Wording] = {
     "lost/silent": Wording(
         text="{who} gives no sign of life: it was killed, is suspended, or its machine is down."
     ),
+    "lost/suspended": Wording(text="{who} is suspended: a signal has stopped it, or it is frozen."),
     "lost/hung": Wording(text="it had made no progress{how}"),
     "lost/unsaved": Wording(
         text="Until then checkpoints could not be saved{long} ({count} saves failed in a row): {why}"
@@ -118,6 +119,7 @@ WORDINGS: Mapping[str, Wording] = {
         text="No event{rhythm}. {who} exists: it hangs, is suspended, or has no more to do. It records no state.",
         several="fell silent", still="still silent",
     ),
+    "silent/suspended": Wording(text="No event{rhythm}. {who} is suspended: a signal has stopped it, or it is frozen."),
     "silent/rhythm": Wording(text="; this run usually writes every {gap}"),
     "over": Wording(text="No event{rhythm}. It is probably over: its program records no end."),
     "over/gone": Wording(text="Over; how it ended is not known: {who} is gone, and its program records no end."),

@@ -15,6 +15,7 @@ from supervisor_core.base.systems import free_bytes
 from supervisor_core.events.chunk import Chunk, FileFacts
 from supervisor_core.events.index import RunIndex
 from supervisor_core.events.record_fields import replaced
+from supervisor_core.process.identity import is_stopped
 from supervisor_core.run.fold.bounds import UNSEEN
 from supervisor_core.run.fold.first_error import has_lost_unknown_rank, with_first_error
 from supervisor_core.run.fold.goodput import is_down
@@ -32,6 +33,7 @@ from supervisor_core.run.watch.live import (
     WriterClock,
     ranks_here,
     restarter_runs,
+    runs_here,
     with_ranks,
     with_verdict,
 )
@@ -318,12 +320,14 @@ class RunTracker:
             _LOG.debug("Run %s could not be put together", self.index.name, exc_info=True)
             run = last.run if last is not None else RunFold(self.index.name).run(now, lambda path: None)
             problem = f"it could not be put together: {error!r}"
+        writer_pid = self._pid_of_writer(run)
         found = WatchedRun(
             run=run,
             directory=index.directory,
             files=files,
             unreachable=unreachable,
-            writer_pid=self._pid_of_writer(run),
+            writer_pid=writer_pid,
+            suspended_pid=_suspended(run, writer_pid),
             left_out_files=left_out,
             free_bytes=_free_bytes(index.directory) if run.state in _MOVING and not unreachable else None,
             identity=identity,
@@ -392,6 +396,12 @@ class RunTracker:
             and local_path(self.index.directory) is not None
             and not _is_down(found.run, self._looked_at)
         )
+
+
+def _suspended(run: Run, writer_pid: int | None) -> int | None:
+    last = run.sessions[-1] if run.sessions else None
+    pid = last.pid if last is not None and run.state == "lost" and runs_here(last) else writer_pid
+    return pid if pid is not None and run.state in ("lost", "unknown") and is_stopped(pid) else None
 
 
 _LEAST_SECS = 1e-3

@@ -79,3 +79,15 @@ def test_times_that_are_none(log: Any, run_of: RunOf) -> None:
     for step, at in enumerate([0.0, float("nan"), T, 1e300, float("inf"), T + 1]):
         log.scalar("loss", step, at)
     assert (budget(run_of(log, now=T)) or 0.0) >= 600.0
+
+
+@pytest.mark.parametrize("gap", [0.001, 0.2, 0.99])
+def test_points_without_a_pause_have_a_usual_gap(log: Any, run_of: RunOf, gap: float) -> None:
+    """Of a second: such a program may fall silent as any other. What was written at one moment has none."""
+    of_a_while = run_of(log.scalars("loss", range(2000), T, secs=gap), now=T)
+    assert of_a_while.sessions[-1].usual_gap_secs == 1.0
+
+
+def test_one_moment_has_no_usual_gap(log: Any, run_of: RunOf) -> None:
+    """As what `add_hparams` writes."""
+    assert run_of(log.scalars("loss", range(5), T, secs=0.01), now=T).sessions[-1].usual_gap_secs is None

@@ -8,6 +8,7 @@ import gc
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,11 @@ from supervisor_core.events.chunk_builder import ChunkBuilder
 from supervisor_core.events.index import RunIndex
 from supervisor_core.events.scan import RecordScan, Window
 from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.model.run import DOWNTIME
 from supervisor_core.run.watch import logdir_watch
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from tests.story.run_file import RunFile
 
 LOGDIRS = Path(__file__).parents[4] / "shared" / "logdirs"
 
@@ -338,3 +341,23 @@ def test_what_a_broken_look_did_not_reach_was_not_read(
     assert {name: run.read_ok for name, run in snapshot.runs.items()} == {"a": True, "b": False, "c": False}
     monkeypatch.undo()
     assert all(run.read_ok for run in watch.refresh().runs.values())
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["over", "live"])
+def test_a_damaged_file_is_said(tmp_path: Path, clock: Any, ends: bool) -> None:
+    """Of a run that is over, too: its history has a hole. A day after its end that is only an info."""
+    file = RunFile(tmp_path, clock.now).ready()
+    for step in range(5):
+        file.scalar("loss", step, clock.now + step)
+    if ends:
+        file.stop(clock.now + 5)
+    data = bytearray(file.path.read_bytes())
+    data[data.index(b"loss") : data.index(b"loss") + 4] = b"\xff" * 4
+    file.path.write_bytes(bytes(data))
+    watched = LogdirWatch(str(tmp_path), clock=clock).refresh().runs["."]
+    found = [each for each in findings(watched, clock.now + 10) if each.kind == "read_error"]
+    assert [each.severity for each in found] == ["warn"]
+    assert "does not match its checksum" in found[0].text
+    assert found[0].action == f"tb-supervisor verify -- {tmp_path}"
+    later = [each for each in findings(watched, clock.now + 90_000) if each.kind == "read_error"]
+    assert [each.severity for each in later] == ["info" if ends else "warn"]

@@ -203,3 +203,52 @@ def test_alive_and_silent(tmp_path: Path, clock: Any, monkeypatch: pytest.Monkey
     assert said() == "unknown"
     writer = RunWriter(is_over=True)
     assert said() == "unknown over"
+
+
+def test_suspended_is_said(tmp_path: Path, clock: Any, start: Start) -> None:
+    """Of a process that a signal has stopped, with the command that lets it go on; no longer once it goes on."""
+    file = RunFile(tmp_path, clock.now)
+    file.path = file.path.rename(tmp_path / f"events.out.tfevents.{int(clock.now)}.{HOST}")
+    for secs in range(30):
+        file.scalar("loss", secs, clock.now + secs)
+    process = start(file.path, program=HOLDS.format(mode="ab"))
+    clock.now += 700
+    watch = LogdirWatch(str(tmp_path), clock=clock)
+
+    def said() -> tuple[str, str | None]:
+        (found,) = findings(watch.refresh().runs["."], clock.now)
+        assert found.kind == "silent"
+        return found.text, found.action
+
+    assert "it hangs, is suspended, or has no more to do" in said()[0]
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    text, action = said()
+    assert f"Process {process.pid} is suspended" in text and action == f"kill -CONT {process.pid}"
+    process.send_signal(signal.SIGCONT)
+    os.waitid(os.P_PID, process.pid, os.WCONTINUED | os.WNOWAIT)
+    assert "it hangs, is suspended, or has no more to do" in said()[0]
+
+
+OURS = """
+import sys, time, supervisor_core
+with supervisor_core.supervise(sys.argv[1]) as run:
+    for step in run.steps(10**9):
+        if step == 5:
+            print("written", flush=True)
+        time.sleep(0.01)
+"""
+
+
+def test_a_supervised_process_that_is_suspended_is_said(
+    tmp_path: Path, clock_at: Callable[[float], Any], start: Start
+) -> None:
+    """It is lost, as no step is made; its first step is not to start it a second time."""
+    process = start(tmp_path, program=OURS)
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    clock = clock_at(time.time() + 300.0)
+    found = findings(LogdirWatch(str(tmp_path), clock=clock).refresh().runs["."], clock.now)
+    (lost,) = [each for each in found if each.kind == "lost"]
+    assert f"Process {process.pid} on {HOST} is suspended" in lost.text
+    assert (lost.action or "").startswith(f"Continue it (kill -CONT {process.pid}); or end it")
