@@ -98,6 +98,8 @@ class _Draft:
     tags: dict[str, TagSteps] = field(default_factory=dict)
     checkpoints: list[tuple[SessionMark, float | None]] = field(default_factory=list)
     """Each with its wall time."""
+    alive_until: float | None = None
+    """When the next session begins, if another file is written until then."""
     progress_at: float | None = None
     stopped: bool = False
     steps_per_sec: float | None = None
@@ -256,13 +258,18 @@ def _highest(first: int | None, second: int | None) -> int | None:
 
 
 def _add_beside(drafts: Sequence[_Draft], file: FileFold) -> None:
-    """Add a file to the session during which it was written."""
+    """Add a file to the session during which it was written. Until it ends, the run is not down between sessions."""
     span = _span(file)
-    for session in drafts:
+    is_added = False
+    for session, after in zip(drafts, (*drafts[1:], None), strict=False):
         started, ended = session.started_at, session.ended_at
-        if span and started is not None and ended is not None and started <= span[1] and span[0] <= ended:
+        if not (span and started is not None and ended is not None and started <= span[1] and span[0] <= ended):
+            continue
+        if not is_added:
             session.files.append(file.path)
-            return
+            is_added = True
+        if after is not None and after.started_at is not None and after.started_at <= span[1]:
+            session.alive_until = after.started_at
 
 
 def _facts(number: int, draft: _Draft) -> SessionFacts:
@@ -271,7 +278,11 @@ def _facts(number: int, draft: _Draft) -> SessionFacts:
     if started is not None and ended is not None:
         ended = max(started, ended)
     span = ended - started if started is not None and ended is not None else 0.0
-    secs = {**dict.fromkeys(BUCKETS, 0.0), "productive": span}
+    beside = 0.0
+    if ended is not None and draft.alive_until is not None:
+        beside = max(0.0, draft.alive_until - ended)
+        ended += beside
+    secs = {**dict.fromkeys(BUCKETS, 0.0), "productive": span, "other": beside}
     curve = StepTimeCurve(draft.first_step)
     if draft.last_step is not None:
         curve.reached(draft.last_step, span)

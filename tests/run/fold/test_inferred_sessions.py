@@ -255,7 +255,10 @@ def test_an_evaluation_beside_two_trainings_hides_no_restart(log: Any, run_of: R
     first = log().log("START", 0, T + 1).scalars("loss", range(500), T + 2)
     second = log(T + 600).log("START", 400, T + 601).scalars("loss", range(400, 900), T + 602)
     evaluation = log(T + 10, ".eval").scalars("accuracy", range(0, 900, 2), T + 11, 2.5)
-    assert rewinds(run_of(evaluation, second, first)) == [(499, 400, 99)]
+    run = run_of(evaluation, second, first)
+    assert rewinds(run) == [(499, 400, 99)]
+    assert [restart.downtime_secs for restart in run.restarts] == [0.0]  # the run was not down: it wrote throughout
+    assert sum(run.goodput.secs.values()) == pytest.approx(run.goodput.wall_secs) == pytest.approx(1131.5, abs=40)
 
 
 def test_another_process_is_another_session(events_file: Any, run_of: RunOf) -> None:
