@@ -39,6 +39,7 @@ OF_VERSIONS = (
         for name in (
             "lightning",
             "lightning_distributed",
+            "lightning_order",
             "lightning_paths",
             "jax",
             "jax_distributed",
@@ -71,6 +72,7 @@ ENVIRONMENTS = {
     "newest": Environment(
         resolution="highest",
         pythons=("3.12", "3.13", "3.11"),
+        beside=(*BESIDE, "datasets>=3"),
         tests=(*ENDINGS, TESTS, "tests/docs"),  # the longest first
     ),
     "oldest": Environment(

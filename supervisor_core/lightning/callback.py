@@ -163,7 +163,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         self._fit = fit = FitNumber.next(self.logdir)
         size = trainer.world_size
         self._data = LoaderStates(
-            fit, self._loaders, lambda: trainer.fit_loop.epoch_progress.current.processed, ranks=size
+            fit, self._loaders, lambda: trainer.fit_loop.epoch_progress.current.processed, self.notify, ranks=size
         )
         self._state, self._metrics, self._is_probed = LightningState(fit, trainer), EpochMetrics(trainer), False
         run = self._new_run(trainer)
@@ -226,7 +226,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         self._data.set_positions()
         self._counters = _counters_of(trainer.fit_loop.epoch_loop)
         self._last_step, self._accumulated.count = self._optimizer_steps, 0
-        if self._fit.is_this and not self._state.is_over:
+        if self._fit.is_this and (self._is_data_over or not self._state.is_over):
             for loop in loops_of(trainer.fit_loop.epoch_loop):
                 clear_restart(loop)  # the first fetch of the epoch brings it to where it stood
             self._state.start_workers()
@@ -279,6 +279,8 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         """End the session: save the last step, write the stop record."""
         if self._run is not None:
             self._state.is_over = True
+            if self._is_data_over:
+                self._data.end_epoch()
             self._end(None)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
@@ -388,6 +390,11 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         if not self._accumulated.count:
             return False
         return self._trainer.lightning_module.automatic_optimization or not self._accumulated.is_longest
+
+    @property
+    def _is_data_over(self) -> bool:
+        """Whether the last batch was the last one of its epoch."""
+        return bool(self._trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
 
     @property
     def _optimizer_steps(self) -> int:

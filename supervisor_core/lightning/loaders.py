@@ -120,6 +120,7 @@ class LoaderStates(Part):
         fit: which one it is.
         loaders: returns the loaders, in their order.
         epoch: returns the number of epochs done.
+        notify: says something of the run.
         ranks: how many processes share the data.
     """
 
@@ -128,8 +129,10 @@ class LoaderStates(Part):
         fit: FitNumber,
         loaders: Callable[[], list[SupervisedLoader]],
         epoch: Callable[[], int],
+        notify: Callable[[str], object],
         ranks: int = 1,
     ) -> None:
+        self._notify = notify
         self._fit = fit
         self._loaders = loaders
         self._epoch = epoch
@@ -176,6 +179,17 @@ class LoaderStates(Part):
             for loader, state in zip(self._loaders(), loaded["loaders"], strict=False):
                 loader.resume = state
 
+    def end_epoch(self) -> None:
+        """The data of the last epoch are over: a longer training goes on with the next one."""
+        for loader in self._loaders():
+            self._next(loader)
+
+    def _next(self, loader: SupervisedLoader) -> None:
+        said = loader.position.short
+        loader.begin(self._epoch())
+        if said is None and loader.position.short is not None and not loader.is_exact:
+            self._notify(loader.position.short)
+
     def before_fetch(self, passes: list[Any], *, ahead: bool) -> None:
         """Have each pass that has fetched nothing begin where it has to.
 
@@ -190,7 +204,7 @@ class LoaderStates(Part):
             item.counts = not ahead and len(self._loaders()) > 1
             loader = item.loader
             if loader.resume is None:
-                loader.begin(self._epoch())
+                self._next(loader)
                 continue
             loader.position.load_state_dict(loader.resume)
             if not ahead:

@@ -77,7 +77,7 @@ class SupervisedLoop(InLoop):
         self._unsaved = UnsavedOptimizers((*parts, *run.state.objects.values()))
         self._error: BaseException | None = None
         self._generator: Generator[Any, None, None] | None = None
-        self._was_left = self._is_entered = self._is_begun = self._has_batches = False
+        self._was_left = self._is_entered = self._is_begun = self._has_batches = self._has_said = False
         self._is_enumerated = False
         self._pass: EpochPass | None = None
         self._has_ended = False
@@ -195,7 +195,14 @@ class SupervisedLoop(InLoop):
         while self._has_epoch():
             if not (yield from self._batches()):
                 break
-            self._position.next_epoch()
+            self._next_epoch()
+
+    def _next_epoch(self) -> None:
+        position = self._position
+        position.next_epoch()
+        if isinstance(position, LoaderPosition) and position.short is not None and not self._has_said:
+            self._has_said = True
+            self.run.notify(position.short)
 
     def _has_epoch(self) -> bool:
         """Whether an epoch is to begin, or to go on: before its order is drawn."""
@@ -431,7 +438,7 @@ class EpochPass:
                 raise RuntimeError(NOT_ITERATED)
             self._is_after = False
             self._after.close()
-            position.next_epoch()
+            loop._next_epoch()
             if loop._frame is not None:
                 loop._frame.compare(_asking(), is_whole=False)
             run.state_changed()

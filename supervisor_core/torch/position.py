@@ -4,7 +4,8 @@ What a loader yields in an epoch depends on the random states at the epoch's sta
 the workers, are drawn then. So these states are kept with the position. A resume sets them, starts the epoch again,
 leaves out the batches that were consumed, and then sets the random states of the save (`TrainingState`).
 
-    torchdata's StatefulDataLoader, or another loader with ``state_dict``    its own position is loaded
+    torchdata's StatefulDataLoader, or another loader with ``state_dict``    its own position is loaded, unless its
+                                                    dataset is a stream of Hugging Face's (`_is_own`)
     a dataset with indices, no worker processes     the sampler's indices are drawn again, no batch is loaded
     with worker processes, and ``replay=False``     the same; what the dataset draws in the workers is not the same: it
                                                     is seen whether it draws (`Draws`)
@@ -65,6 +66,16 @@ ONCE = (
 
 EMPTY = f"The loader ({{}}) yields no batch at the start of an epoch. {ONCE}"
 
+STILL_THERE = (
+    "The loader ({}) yields no batch at the start of an epoch: after a resume its dataset does not begin again. Use a "
+    "plain DataLoader, or replay=True, which is exact."
+)
+
+SHORT = (
+    "Epoch {} has ended after {} batches, and the first whole one had {}: after a resume the loader ({}) leaves "
+    "samples out. Use a plain DataLoader, or replay=True, which is exact."
+)
+
 
 _SAMPLERS = (
     BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
@@ -77,7 +88,7 @@ class LoaderPosition(Part):
 
     Args:
         sources: returns the random sources of this process.
-        replay: load the consumed batches again on a resume, whatever the loader.
+        replay: load the consumed batches again on a resume, whatever the loader, also one with its own ``state_dict``.
         ranks: how many processes share the data.
         batch_size: samples in a batch of this process. With it the position is one of samples, so that the batch size
             may change; None where it is not known, or the batches are counted elsewhere. A loader with its own
@@ -114,8 +125,12 @@ class LoaderPosition(Part):
         self._loaded: dict[str, Any] | None = None
         self.draws = Draws(loader)
         """Whether the data are seen to draw random numbers."""
-        methods = (getattr(loader, name, None) for name in ("state_dict", "load_state_dict"))
-        self._is_stateful = own_state and all(map(callable, methods))
+        self._is_stateful = own_state and not replay and _is_own(loader)
+        self._whole: int | None = None
+        """Batches of the first whole epoch of the run."""
+        self._is_resumed = False
+        self.short: str | None = None
+        """What is said of an epoch that has ended, after a resume, with fewer batches than that: a sentence."""
         self._batch_size = None if self._is_stateful else batch_size
 
     @property
@@ -165,6 +180,8 @@ class LoaderPosition(Part):
             state["generators"] = self._generator_states()
         if self._start is None and not self._sets_epoch:
             state["epochs"] = self._told_epochs()
+        if self._whole is not None:
+            state["whole"] = self._whole
         if draws := self.draws.state_dict():
             state["draws"] = draws
         if self.is_over:
@@ -193,6 +210,7 @@ class LoaderPosition(Part):
                 self.shift = _shift(min(consumed, self._samples or consumed) - state["batch"] * now)
         self.epoch, self.batch, self._start = int(state["epoch"]), int(state["batch"]), state["start"]
         self._loaded, self.is_over = state, bool(state.get("over"))
+        self._whole, self._is_resumed = state.get("whole") if before == now else None, True
         self._follows = bool(state.get("follows"))
         self.draws.load_state_dict(state.get("draws", {}))
         if self._is_stateful and state.get("loader") is not None:
@@ -214,7 +232,8 @@ class LoaderPosition(Part):
         iterator = self._begun()
         first = list(islice(iterator, 1))
         if not first and not self.batch and batches_of(self._loader) != 0:
-            raise ValueError(EMPTY.format(type(self._loader).__name__))
+            text = STILL_THERE if self._is_stateful and self._is_resumed else EMPTY
+            raise ValueError(text.format(type(self._loader).__name__))
         return chain(first, iterator)
 
     def _begun(self) -> Iterator[Any]:
@@ -239,6 +258,11 @@ class LoaderPosition(Part):
 
     def next_epoch(self) -> None:
         """The present epoch is over."""
+        if self._start is not None and not self.is_over:  # else the program has left the rest out
+            if self._whole is None:
+                self._whole = self.batch
+            elif self._is_resumed and self.short is None and self.batch < self._whole:
+                self.short = SHORT.format(self.epoch, self.batch, self._whole, type(self._loader).__name__)
         self._follows = self._follows or self._start is not None
         self.epoch, self.batch, self._start, self.is_over = self.epoch + 1, 0, None, False
 
@@ -305,6 +329,16 @@ class LoaderPosition(Part):
         iterator: Iterator[Any] = self._iterate(_copy_with(loader, skipping))
         skipping.draw()
         return iterator
+
+
+def _is_own(loader: Any) -> bool:
+    """Return whether the position in a loader's data is its own ``state_dict``. A stream of Hugging Face's begins each
+    later epoch where a state that was loaded began, so its batches are loaded again instead."""
+    kinds = type(getattr(loader, "dataset", None)).__mro__
+    is_stream = any(
+        kind.__module__.partition(".")[0] == "datasets" and kind.__name__ == "IterableDataset" for kind in kinds
+    )
+    return not is_stream and all(callable(getattr(loader, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
 def batches_of(loader: Any) -> int:
