@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from supervisor_core.base.errors import CheckpointError
 from supervisor_core.training.objects import Part
@@ -71,6 +69,8 @@ class ModuleState(Part):
 
     def write(self, directory: str) -> None:
         """Add a file to a framework's own checkpoint, if something has changed."""
+        from safetensors.torch import save_file  # Transformers brings it, and PyTorch does not
+
         parts = self._modules.items()
         state: dict[str, Any] = {name: _changed(item, self._built[name]) for name, item in parts}
         buffers = {
@@ -87,6 +87,8 @@ class ModuleState(Part):
         Raises:
             CheckpointError: if the file cannot be read.
         """
+        from safetensors import SafetensorError, safe_open
+
         path = os.path.join(directory, FILE)
         if not os.path.exists(path):
             return
