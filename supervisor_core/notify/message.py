@@ -53,7 +53,9 @@ def message_of(events: Sequence[Event], *, more: int = 0, since: float | None = 
         since: when the oldest of all happened that could not be sent at once; None if all could.
     """
     timed = sorted(events, key=lambda event: event.at)
-    ordered = tuple(event for _, event in sorted(zip(urgencies(timed), timed, strict=True), key=lambda item: item[0]))
+    # A planned stop does not hide why the run had failed before.
+    found = sorted(zip(urgencies(timed), timed, strict=True), key=lambda item: (item[1].kind == "stopped", item[0]))
+    ordered = tuple(event for _, event in found)
     worst, lines = ordered[0], _lines(ordered)
     total = len(ordered) + more
     first, of_first = lines[0]

@@ -58,6 +58,15 @@ def test_the_worst_is_said_first() -> None:
     assert message.severity == "page"
 
 
+def test_a_planned_stop_is_said_after_a_failure() -> None:
+    """The title says why the run had failed, as that rank 0 was killed, not that it was stopped after it."""
+    failed = restart(text="tuning: failed at step 119: SIGKILL on rank 0; restarted after 18 s")
+    stopped = restart(kind="stopped", topic="end", text="tuning: stopped after 2 min by SIGTERM")
+    message = message_of([failed, stopped])
+    assert message.title == f"{failed.text} (and 1 more)"
+    assert message.body.splitlines()[:2] == [failed.text, stopped.text]
+
+
 def test_a_long_message_counts_the_rest() -> None:
     """At most ten lines, and the number of what is left out."""
     found = [event(f"r{number}", kind=f"kind{number}") for number in range(30)]
