@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -28,17 +27,6 @@ def test_the_one_style_is_allowed_by_its_digest(exporter_of: Callable[..., Expor
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     assert answer.headers["Content-Security-Policy"].endswith(f"; style-src 'sha256-{digest}'")
     assert not re.search(r"<(?:script|img|iframe|link|form)\b|\sstyle=|\son\w+=", page)
-
-
-def test_configured_headers_replace_ours(exporter_of: Callable[..., Exporter], tmp_path: Path, ask) -> None:
-    """Also the policy of a page that has one of its own."""
-    config = tmp_path / "web.yml"
-    headers = {"X-Frame-Options": "sameorigin", "Content-Security-Policy": "default-src 'self'"}
-    config.write_text(json.dumps({"http_server_config": {"headers": headers}}))
-    with Web(exporter_of(tmp_path), ":0", access=WebAccess(str(config))) as web:
-        for path in PAGES:
-            answer = ask(web, path)
-            assert {name: answer.headers[name] for name in headers} == headers
 
 
 @pytest.mark.parametrize(
