@@ -249,6 +249,16 @@ def _nan_without_doubts(run: Path, now: float) -> GoesOn:
     return trains(session.train((KEPT_SAVES + 10) * 120.0))
 
 
+def _nan_in_a_file_of_its_own(run: Path, now: float) -> GoesOn:
+    """The program writes a loss by a writer of its own into the run's directory."""
+    session = Scripted(run, now - HOUR).train(HOUR - 10)
+    _files(run)
+    points = ((now - 3000 + step * 100, step * 1000, ONE if step < 27 else NAN) for step in range(30))
+    found = [event_prefix(at, step, 5, 0)[:-2] + scalar_prefix("train/loss") + value for at, step, value in points]
+    (run / "events.out.tfevents.1.own").write_bytes(b"".join(map(frame, [version_event(now - 3000), *found])))
+    return trains(session)
+
+
 def _nan_and_no_saves(run: Path, now: float) -> GoesOn:
     return _nan(run, now, failing_saves=True)
 
@@ -655,6 +665,7 @@ STORIES: dict[str, Story] = {
     "has a loss that is NaN": Story(_nan, ("page loss_not_finite",), "since step"),
     "has had NaN for hours": Story(_nan_for_hours, ("page loss_not_finite",), "since step"),
     "has NaN that its saves do not know": Story(_nan_without_doubts, ("page loss_not_finite",), "since step"),
+    "has NaN in a file of its own": Story(_nan_in_a_file_of_its_own, ("page loss_not_finite",), "since step 27,000"),
     "has NaN and a full disk": Story(_nan_and_no_saves, ("page saves_failing", "page loss_not_finite")),
     "completed with NaN": Story(_nan_and_completed, ("info loss_not_finite",)),
     "says something": Story(_says, ("page notice", "info notice"), "accuracy fell"),
