@@ -38,7 +38,7 @@ NAMES = [framework.name.lower() for framework in FRAMEWORKS]
 
 
 TOGETHER = (
-    ("torch_loop", "shapes", "trainer", "lightning_fit"),
+    ("torch_loop", "shapes", "values", "trainer", "lightning_fit"),
     ("keras_tensorflow", "jax_loop"),
     ("keras_torch",),
     ("keras_jax",),

@@ -171,6 +171,11 @@ def _shapes(rng: random.Random) -> dict[str, Any]:
     }
 
 
+def _values(rng: random.Random) -> dict[str, Any]:
+    kinds = ("buffer", "frozen", "modes", "dropout", "mosaic", "smoothing", "patience", "log")
+    return {"kind": rng.choice(kinds), "captured": rng.random() < 0.5}
+
+
 FRAMEWORKS = (
     Framework(
         name="PyTorch",
@@ -193,6 +198,15 @@ FRAMEWORKS = (
         modules=("torch",),
         program=lambda options: "shapes",
         draw=_shapes,
+        packages=("torch",),
+        peers=(),
+        weight=2,
+    ),
+    Framework(
+        name="Values",
+        modules=("torch",),
+        program=lambda options: "values",
+        draw=_values,
         packages=("torch",),
         peers=(),
         weight=2,

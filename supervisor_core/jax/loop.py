@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import jax
@@ -25,21 +25,26 @@ from supervisor_core.jax.arrays import (
     to_tree,
 )
 from supervisor_core.jax.ranks import JaxRanksState, present_ranks
-from supervisor_core.jax.shards import ShardedArrays, sharded_in, write_pieces
+from supervisor_core.jax.shards import ShardedArrays, is_key, sharded_in, write_pieces
 from supervisor_core.training.distributed_run import DistributedRun
 from supervisor_core.training.in_loop import InLoop
 from supervisor_core.training.objects import Access, access
 from supervisor_core.training.ranks import NUMBER
 from supervisor_core.training.run import Run
 from supervisor_core.training.save_point import SavePolicy
-from supervisor_core.training.state import DATA, TrainingState, digest
+from supervisor_core.training.state import BY_STEP, DATA, TrainingState, digest
 from supervisor_core.training.tree import NumpyArrays, copy_tree
+from supervisor_core.training.variables import asking, shown, variables_of
 
 MOST_AHEAD = 8
 """Steps by which the program may be ahead of a loss that it logged."""
 
 NOT_SET = "run.state was not set in the loop: it is what it was at the start. Set it in each step, as run.state = ..."
 LEFT = "It was saved in the middle of a step: its batch is left out."
+KEY = (
+    "The random key in {} is not captured. Keep it in run.state, or make the step's key of the number of the step: "
+    "jax.random.fold_in(key, step)."
+)
 
 
 def supervised(
@@ -64,8 +69,8 @@ def supervised(
         state: a pytree: best a dict of parameters, optimizer state and random keys by name; also a train state of
             Flax. Objects of Flax NNX, and others with ``get_state``/``set_state``, are values of that dict, and are
             restored in place. Otherwise what was restored is ``run.state``.
-        data: an iterator with ``get_state`` and ``set_state``, as those of Grain. Default: its position is not saved,
-            and a resume is not called exact.
+        data: an iterator with ``get_state`` and ``set_state``, as those of Grain; or ``"step"``, if the number of the
+            step alone decides the batch. Default: its position is not saved, and a resume is not called exact.
         options: see `supervisor_core.Options`.
         save_secs: seconds between checkpoints; None saves none by time.
         save_steps: steps between checkpoints; None saves none by steps.
@@ -74,7 +79,7 @@ def supervised(
 
     Raises:
         ValueError: if an interval is not positive, or the logdir is not local.
-        TypeError: if ``data`` has no such methods.
+        TypeError: if ``data`` is neither.
         RanksError: if there are several processes, and ``jax.distributed`` was not initialised.
 
     Example:
@@ -107,7 +112,8 @@ class SupervisedTraining(InLoop):
         self._names = names = tuple(state) if self._by_name else ("state",)
         self._with_methods: set[str] = set()
         objects: dict[str, Any] = {name: self._access(name) for name in names}
-        if data is not None:
+        by_step = isinstance(data, str) and data == BY_STEP
+        if data is not None and not by_step:
             objects[DATA] = data
         sharded = ShardedArrays(lambda: sharded_in({name: to_tree(self._pytree(name)) for name in names}))
         training: dict[str, Any] = {
@@ -115,6 +121,7 @@ class SupervisedTraining(InLoop):
             "kinds": (self._arrays, sharded, NumpyArrays()),
             "facts": _facts,
             "limits": self._limits,
+            "data_by_step": by_step,
         }
         named: dict[str, Any] = {"options": options, "policy": policy, "facade": "supervised"}
         ranks = present_ranks()
@@ -123,7 +130,7 @@ class SupervisedTraining(InLoop):
         else:
             of_ranks = JaxRanksState(
                 ranks=ranks,
-                own=(DATA,) if data is not None else (),
+                own=(DATA,) if DATA in objects else (),
                 shards=(sharded,),
                 write_shards=partial(write_pieces, ranks),
                 local_digests=lambda: {name: self._digest_here(name) for name in names},
@@ -132,6 +139,8 @@ class SupervisedTraining(InLoop):
             self.run = DistributedRun(logdir, state=of_ranks, structure=self._structure(), **named)
         self._is_set = self._in_step = self._was_left = self._stepped = False
         self._at_start: list[jax.Array] | None = None
+        self._keys: dict[str, jax.Array] = {}
+        """The random keys in variables of the program, as the loop began."""
         self._losses: deque[tuple[int, str, Any]] = deque()
 
     @property
@@ -172,6 +181,7 @@ class SupervisedTraining(InLoop):
         """
         if self._in_step:  # the program has caught an exception that left a loop in its body
             self._leave(is_done=False)
+        self._keys = dict(_keys_in(asking("supervisor_core")))
         for step in self.run.steps(until):
             self._is_set, self._in_step = False, True
             before = None if self._stepped else self._all_arrays()
@@ -277,7 +287,15 @@ class SupervisedTraining(InLoop):
         if self._at_start is not None and not self._is_unchanged(self._at_start):
             self._at_start = None
         unset = (NOT_SET,) if self._at_start else ()
-        return (*unset, LEFT) if self._was_left else unset
+        keys = map(KEY.format, self._keys_used())
+        return (*unset, *keys, *((LEFT,) if self._was_left else ()))
+
+    def _keys_used(self) -> list[str]:
+        """Return the variables with random keys that have changed since the loop began, and are not in the state."""
+        present = dict(_keys_in(asking("supervisor_core"))) if self._keys else {}
+        saved = set(map(id, self._all_arrays())) if present else set()
+        found = (name for name, key in self._keys.items() if present.get(name, key) is not key)
+        return sorted(shown(name) for name in found if id(present[name]) not in saved)
 
     def _refuse_if_not_finite(self) -> None:
         watched = self.run.options.watched_loss
@@ -298,6 +316,17 @@ class SupervisedTraining(InLoop):
         while losses and (losses[0][0] <= until or losses[0][2].is_ready()):
             step, name, value = losses.popleft()
             self.run.log(name, value, step)
+
+
+def _keys_in(frame: FrameType | None) -> Iterator[tuple[str, jax.Array]]:
+    """Yield the variables around a loop that are random keys, typed or raw."""
+    for name, value in variables_of(frame):
+        if isinstance(value, jax.Array) and (is_key(value) or (value.dtype == "uint32" and value.shape in RAW_KEYS)):
+            yield name, value
+
+
+RAW_KEYS = ((2,), (4,))
+"""The shapes of random keys without a type of their own."""
 
 
 def _facts() -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 from supervisor_core.base.errors import LogdirInUseError, RanksError
 from supervisor_core.engine.loop_exit import LoopExit, loop_exit
 from supervisor_core.torch.accelerated import unprepared
-from supervisor_core.torch.loop_frame import ENUMERATED, LoopFrame, asking, is_enumerated
+from supervisor_core.torch.loop_frame import ENUMERATED, LoopFrame, is_enumerated
 from supervisor_core.torch.module_state import ModuleState
 from supervisor_core.torch.optimizer_steps import OptimizerSteps, UnsavedOptimizers
 from supervisor_core.torch.position import EMPTY, LoaderPosition, RangePosition, batches_of, loader_facts
@@ -23,6 +23,7 @@ from supervisor_core.training.in_loop import InLoop, end_of_epoch, last_of_epoch
 from supervisor_core.training.position import Accumulated
 from supervisor_core.training.run import Run
 from supervisor_core.training.step_loop import finished, refuse_again
+from supervisor_core.training.variables import asking
 
 LEFT = "It was saved in the middle of a batch: random numbers that the batch had drawn are drawn again."
 

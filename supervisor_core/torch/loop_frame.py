@@ -16,7 +16,6 @@ Whether a value is for the log alone is not known.
 from __future__ import annotations
 
 import gc
-import inspect
 import io
 import math
 import sys
@@ -37,6 +36,7 @@ from supervisor_core.torch.attributes import ABSENT, Attributes, is_public, limi
 from supervisor_core.torch.workers import comparable_state, generators_within, is_generator
 from supervisor_core.training.objects import Environment, Part, is_environment
 from supervisor_core.training.state import COMPARED
+from supervisor_core.training.variables import WITHIN, asking, is_own, shown, variables_of
 
 CARRIED = (
     "A step has changed the tensors in {}: if a later step uses what is left there, as a batch fetched ahead, a hidden "
@@ -68,8 +68,6 @@ MOST_TENSORS = 64
 """The most tensors of a module that are looked at."""
 FIRST_STEPS = 2
 """How many steps show which values change in each step."""
-WITHIN = "\0"
-"""Stands before the names of a function or module around the one with the loop."""
 DEPTH = 2
 """The number of levels of objects within objects that are looked into."""
 _DAY_SECS = 86400.0
@@ -121,7 +119,7 @@ class LoopFrame:
         for name, value in (*given.items(), *parts.items()):
             with self._looks_at(name):
                 if name in given or isinstance(value, torch.nn.Module):
-                    within += looked_into(_shown(name), value)
+                    within += looked_into(shown(name), value)
         self.attributes = Attributes(within)
         for name, value in parts.items():
             with self._looks_at(name):
@@ -152,7 +150,7 @@ class LoopFrame:
             sentences += [limit.format(part) for part in ([", ".join(sorted(names))] if limit == CARRIED else names)]
         if self._epoch is None:
             self.compare(asking("supervisor_core"))
-        of_values = limits_of(map(_shown, self._kept), VALUE) + limits_of(self.attributes.changed())
+        of_values = limits_of(map(shown, self._kept), VALUE) + limits_of(self.attributes.changed())
         return (*sentences, *of_values, *dict.fromkeys(self._unseen.values()))
 
     def kept(self) -> dict[str, str]:
@@ -169,7 +167,7 @@ class LoopFrame:
             name = key.replace("^", WITHIN)
             value = self._values[name][0] if name in self._values else self.attributes.value(name)
             now = repr(value)[:MOST_LETTERS]
-            found += [(_shown(name), before, now)] if value is not ABSENT and now != before else []
+            found += [(shown(name), before, now)] if value is not ABSENT and now != before else []
         return sorted(found)
 
     def step_ended(self, frame: FrameType | None, item: Any = None) -> bool:
@@ -226,9 +224,11 @@ class LoopFrame:
 
     def _is_state(self, name: str, value: Any, values: list[Any], in_each_step: bool) -> bool:
         """Return whether a value that has changed may decide how the training goes on: no count, time or message."""
-        last = _shown(name).rpartition(".")[2].lower()
+        last = shown(name).rpartition(".")[2].lower()
         if "epoch" in last or (is_measured(last) and last != "wait") or _is_moment(value):
             return False
+        if len(values) > 1 and (values[0] is None or isinstance(values[0], bool)):
+            return False  # the session's own: it has begun
         if in_each_step:
             return (self._is_range and type(value) is int) or _follows_a_rule(values)
         if self._epoch is not None and type(value) is type(values[0]) is int:
@@ -237,7 +237,7 @@ class LoopFrame:
 
     def _plain(self, frame: FrameType | None) -> Iterator[tuple[str, Any]]:
         """Yield the plain values of variables, and of the program's own objects in them, by name."""
-        for name, value in _variables(frame):
+        for name, value in variables_of(frame):
             if (found := plain(value)) is not ABSENT and value not in self.known:
                 yield name, found
         for name, reference in self._own.items():
@@ -246,16 +246,16 @@ class LoopFrame:
                     yield f"{name}.{key}", found
 
     def _name(self, limit: str, name: str, value: Any = None) -> None:
-        shown = _shown(name)
-        if limit == OBJECT and self._has_arguments and (argument := _argument(value, shown)):
+        own = shown(name)
+        if limit == OBJECT and self._has_arguments and (argument := _argument(value, own)):
             limit = GIVEN.format("{0}", argument)
         names = self._found.setdefault(limit, [])
-        names += [] if shown in names else [shown]
+        names += [] if own in names else [own]
 
     def _parts(self, frame: FrameType | None) -> Iterator[tuple[str, Any]]:
         """Yield the variables, and what they hold, by name; what cannot be looked at ends no training."""
         seen: set[int] = set()
-        for name, value in (*_variables(frame), *self._given.items()):
+        for name, value in (*variables_of(frame), *self._given.items()):
             found: list[tuple[str, Any]] = []
             with self._looks_at(name):
                 found += self._inside(name, value, DEPTH, seen)
@@ -271,7 +271,7 @@ class LoopFrame:
         try:
             yield
         except Exception as error:
-            self._unseen[name] = UNSEEN.format(_shown(name), f"{type(error).__name__}: {error}")
+            self._unseen[name] = UNSEEN.format(shown(name), f"{type(error).__name__}: {error}")
 
     def _inside(self, name: str, value: Any, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
         value = unprepared(value)
@@ -328,14 +328,6 @@ class Known:
             self._add(part)
 
 
-def asking(*modules: str) -> FrameType | None:
-    """Return the frame of the program that asks for something, behind those of these packages and this module."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith(modules):
-        frame = frame.f_back
-    return frame
-
-
 def is_enumerated() -> bool:
     """Return whether an ``enumerate`` asks for the present item: one over a generator that is running."""
     objects = gc.get_objects()
@@ -343,15 +335,6 @@ def is_enumerated() -> bool:
         return False
     found = (inner for item in objects if type(item) is enumerate for inner in gc.get_referents(item))
     return any(isinstance(inner, GeneratorType) and inner.gi_running for inner in found)
-
-
-def is_own(module: str | None) -> bool:
-    """Return whether a module is the program's own, not one of a package that is installed."""
-    name = module or ""
-    if name.partition(".")[0] in (*sys.stdlib_module_names, "torch", "numpy", "supervisor_core"):
-        return name == "__main__"
-    path = getattr(sys.modules.get(name), "__file__", None) or ""
-    return name == "__main__" or (bool(path) and "site-packages" not in path and "dist-packages" not in path)
 
 
 def is_array(value: Any) -> bool:
@@ -414,31 +397,6 @@ def _argument(value: Any, name: str) -> str | None:
     kinds |= {"scaler": torch.amp.GradScaler, "ema": torch.optim.swa_utils.AveragedModel}
     found = next((argument for argument, kind in kinds.items() if isinstance(value, kind)), None)
     return "ema" if found is None and "ema" in name.lower() else found
-
-
-def _variables(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
-    """Yield the variables of the function with the loop, of the program's functions around it, and of their modules,
-    each of these with names of its own; a generator, as of a progress bar, may stand between loop and body."""
-    of_functions: list[Mapping[str, Any]] = []
-    of_modules: dict[int, Mapping[str, Any]] = {}
-    while frame is not None:
-        present = frame.f_locals
-        if is_own(frame.f_globals.get("__name__")):
-            of_modules.setdefault(id(frame.f_globals), frame.f_globals)
-            if present is not frame.f_globals:
-                of_functions.append(dict(present))
-        if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(present, dict):
-            present.clear()  # a copy that the frame would keep, with the tensors in it; the variables are elsewhere
-        is_between, frame = frame.f_code.co_flags & inspect.CO_GENERATOR, frame.f_back
-        if frame is not None and not is_between and not is_own(frame.f_globals.get("__name__")):
-            break
-    for number, names in enumerate((*of_functions, *of_modules.values())):
-        own = ((name, value) for name, value in names.items() if not (name.startswith("__") and name.endswith("__")))
-        yield from ((WITHIN * number + name, value) for name, value in own)  # Python's own: __warningregistry__
-
-
-def _shown(name: str) -> str:
-    return name.lstrip(WITHIN)
 
 
 def _few(value: Any, known: Known, depth: int = DEPTH) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from supervisor_core.torch.optimizer_steps import OptimizerSteps, UnsavedOptimiz
 from supervisor_core.torch.tensors import KINDS, model_facts, random_sources, thread_facts, unwrapped
 from supervisor_core.training.objects import flattened
 from supervisor_core.training.position import Accumulated
-from supervisor_core.training.state import TrainingState
+from supervisor_core.training.state import TrainingState, without_step
 
 
 def state_of(objects: Mapping[str, Any]) -> TrainingState:
@@ -24,6 +24,7 @@ def state_of(objects: Mapping[str, Any]) -> TrainingState:
     Args:
         objects: the objects by name, and dicts, lists and tuples of them.
     """
+    objects, by_step = without_step(objects)
     flat = {name: unwrapped(unprepared(item)) for name, item in flattened(objects).items()}
     models = {name: item for name, item in flat.items() if isinstance(item, torch.nn.Module)}
     modules = ModuleState(models)
@@ -34,6 +35,7 @@ def state_of(objects: Mapping[str, Any]) -> TrainingState:
         facts=lambda: {**thread_facts(), **model_facts(*models.values(), with_dtype=False)},
         watch=RunWatch(flat, objects, modules),
         can_be_read_in_place=True,
+        data_by_step=by_step,
     )
 
 

@@ -41,7 +41,8 @@ def supervise(
         state: what a checkpoint holds, by name: objects with ``state_dict``/``load_state_dict`` or
             ``get_state``/``set_state``, as PyTorch's modules, optimizers, schedulers and scalers; dicts of values; and
             dicts, lists and tuples of objects. What ``torch.compile`` and ``DistributedDataParallel`` wrap around a
-            module is not saved. The one named ``"data"`` keeps the position in the training data. The random states of
+            module is not saved. The one named ``"data"`` keeps the position in the training data; or is ``"step"``,
+            if the number of the step alone decides the batch. The random states of
             python, numpy and PyTorch, and the step, are captured besides. Default: nothing but those.
         options: see `Options`.
         save_secs: seconds between checkpoints; None saves none by time.

@@ -25,8 +25,12 @@ from supervisor_core.training.tree import ArrayKind, Copied, NumpyArrays, check_
 DATA = "data"
 """The name of the object that keeps the position in the training data."""
 
+BY_STEP = "step"
+"""Given as the data: the number of the step alone decides the batch."""
+
 NO_DATA_POSITION = (
-    f'The position in the training data is not captured: the state has no "{DATA}". Batches may repeat or be left out.'
+    f'The position in the training data is not captured: the state has no "{DATA}". Batches may repeat or be left out. '
+    f'If the number of the step decides the batch, say so: "{DATA}" is "{BY_STEP}".'
 )
 
 NOT_THE_SAVED_ONE = "The position in the data is not the saved one: batches may repeat or be left out."
@@ -65,6 +69,13 @@ class Exactness:
         return NOT_OBSERVED if self.observed is None else f"observed exact ({self.observed})"
 
 
+def without_step(objects: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+    """Return objects without `BY_STEP` as the data, and whether that was among them."""
+    if not isinstance(objects, Mapping) or not isinstance(given := objects.get(DATA), str) or given != BY_STEP:
+        return objects, False
+    return {name: target for name, target in objects.items() if name != DATA}, True
+
+
 @dataclass(frozen=True, kw_only=True)
 class Captured:
     """The state of one moment, in host memory."""
@@ -99,6 +110,8 @@ class TrainingState:
     """Returns sentences: what cannot be captured."""
     watched: Callable[[], Mapping[str, Any]] = dict
     """Returns arrays to note digests of, by name, besides those of the objects that are no `Part`."""
+    data_by_step: bool = False
+    """Whether the number of the step alone decides the batch."""
     can_be_read_in_place: bool = False
     """Whether its kinds of arrays can be written without a copy: `Options.snapshot`."""
 
@@ -114,6 +127,8 @@ class TrainingState:
     """Whether the program has left its loop in the middle of a step: its state may be of the next one."""
 
     def __post_init__(self) -> None:
+        self.objects, by_step = without_step(self.objects)
+        self.data_by_step |= by_step
         self.objects = flattened(self.objects)
         for name, target in self.objects.items():
             access(name, target)
@@ -171,7 +186,7 @@ class TrainingState:
         tree = self.copied(self.objects, in_place=in_place)
         self._say_changes(tree["objects"])
         has_data = self.has_data
-        is_data_named = has_data or (self.watch is not None and self.watch.sees_data)
+        is_data_named = has_data or self.data_by_step or (self.watch is not None and self.watch.sees_data)
         return Captured(
             tree=tree,
             counters={"step": step, **self.counters},

@@ -91,7 +91,7 @@ def _steps(run: Any, until: int) -> Iterator[int]:
     refuse_again(run.logdir, "steps", until, run.global_step, STEPS_ONCE)
     goal.limit({"steps": until}, run.global_step)
     if watch is not None:
-        run.values_read(watch.loop_begins(sys._getframe(1), has_data=run.state.has_data))
+        run.values_read(watch.loop_begins(sys._getframe(1), has_data=run.state.has_data or run.state.data_by_step))
     try:
         while run._step < goal.until and not (is_stopped() and (watch is None or watch.is_at_boundary)):
             point.is_in_step = True

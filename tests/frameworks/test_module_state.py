@@ -3,7 +3,11 @@ are trained, which modules are in training mode. For each facade that trains mod
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +186,53 @@ def test_what_has_not_changed_is_not_saved() -> None:
     ModuleState({"net": other}).load_state_dict({"modules": saved, "values": {}})
     assert not other.drop.training and not other.a.weight.requires_grad and other.a.bias.requires_grad
     assert other.mean.tolist() == [1.0] * 4
+
+
+KERAS = """
+import sys
+import keras, numpy as np
+from supervisor_core.keras import SupervisorCallback
+
+keras.utils.set_random_seed(1)
+x = np.random.rand(40, 4).astype("float32")
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+supervisor, stop = SupervisorCallback(sys.argv[1], save_secs=None), int(sys.argv[2])
+
+
+class Freezes(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 1:
+            self.model.layers[0].trainable = False
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if supervisor.run is not None and supervisor.run.global_step == stop - 1:
+            supervisor.run.request_stop()
+
+
+model.fit(x, x.sum(1), epochs=3, batch_size=8, verbose=0, shuffle=False, callbacks=[supervisor, Freezes()])
+print(sum(float(np.abs(np.asarray(part)).sum()) for part in model.get_weights()).hex())
+print("" if supervisor.exactness is None else supervisor.exactness.verdict)
+"""
+
+
+@pytest.mark.timeout(900)  # each process imports Keras, and compiles its steps
+@pytest.mark.parametrize("backend", [name for name in ("tensorflow", "torch") if find_spec(name)])
+def test_what_a_callback_froze_in_keras_comes_back(tmp_path: Path, backend: str) -> None:
+    """With PyTorch bit by bit. A step that was compiled before trains the layer on, which a resume does not: named."""
+    if not find_spec("keras"):
+        pytest.skip("keras is not installed: make test-frameworks has it")
+    program = tmp_path / "train.py"
+    program.write_text(KERAS)
+
+    def fit(name: str, stop: int) -> list[str]:
+        environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(Path(__file__).parents[2])}
+        command = [sys.executable, str(program), str(tmp_path / name), str(stop)]
+        return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout.split(
+            "\n"
+        )
+
+    whole = fit("whole", 0)[0]
+    assert fit("run", 8)[0] != whole
+    resumed, verdict, _ = fit("run", 0)
+    assert (resumed, verdict) == (whole, "not observed") if backend == "torch" else "trainable was changed" in verdict

@@ -77,7 +77,7 @@ class Training:
         has_saved = is_any(asked.directory, "checkpoints/ckpt-*/supervisor-manifest.json")
         self.interruption = Interruption(asked, (lambda: True) if asked.system == "none" else has_saved)
         self.averages: list[Any] = []
-        self._said: _Said | None = None
+        self._said: Said | None = None
 
     def loop(self, data: Any, epochs: int = 1, **given: Any) -> Iterator[Any]:
         """Return what the program iterates: its data, or ours with what the program gives."""
@@ -87,7 +87,7 @@ class Training:
             data, self.asked.directory, epochs=epochs, model=self.model, optimizer=self.optimizer, save_secs=None,
             save_steps=self.asked.save_every, **given,
         )  # fmt: skip
-        self._said = _Said(loop)
+        self._said = Said(loop)
         return self._said
 
     def learn(self, batch: Any, hidden: Any = 0.0) -> Any:
@@ -112,7 +112,7 @@ class Training:
         say_end(int(self.model.count), [value.detach().numpy() for value in parts])
 
 
-class _Said:
+class Said:
     """The loop, which says its verdict with the first batch. No generator stands between it and the body."""
 
     def __init__(self, loop: Any) -> None:

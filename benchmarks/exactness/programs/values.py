@@ -1,0 +1,185 @@
+"""PyTorch: loops over epochs that keep something where no ``state_dict`` has it, under ours.
+
+A buffer that is not persistent, frozen parameters and training modes come back with the model. A value (a dropout's
+rate, a dataset's flag, label smoothing, a best loss with its patience) has to be named as the program stands; with
+``captured`` the program sets it by the epoch's number or gives it, and is exact. So is what is for the log alone.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from benchmarks.exactness.programs import EPOCHS, SAMPLES, Asked, Interruption, is_any, say_batch, say_end
+from benchmarks.exactness.programs.shapes import FEATURES, LABELS, Said
+from supervisor_core.torch import supervised
+
+BATCH = 8
+
+
+class Digits(Dataset[Any]):
+    """The digits, numbered; mixed with their neighbours while the flag is set."""
+
+    def __init__(self) -> None:
+        self.mosaic = True
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> Any:
+        features = FEATURES[index]
+        return index, (features + FEATURES[index - 1]) / 2 if self.mosaic else features, LABELS[index]
+
+
+class Net(torch.nn.Module):
+    """A classifier with all that may be kept elsewhere; counts the batches that it was trained on."""
+
+    def __init__(self, follows: bool) -> None:
+        super().__init__()
+        self.first, self.norm = torch.nn.Linear(64, 16), torch.nn.BatchNorm1d(16)
+        self.drop, self.last = torch.nn.Dropout(0.1), torch.nn.Linear(16, 10)
+        self.follows = follows
+        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+        self.register_buffer("mean", torch.zeros(64), persistent=False)
+
+    def forward(self, features: Any) -> Any:
+        if self.follows:
+            features = features - self.mean
+            self.mean.lerp_(features.detach().mean(0), 0.1)
+        return self.last(self.drop(torch.relu(self.norm(self.first(features)))))
+
+
+class Training:
+    """What each kind has.
+
+    Args:
+        asked: how it trains.
+    """
+
+    def __init__(self, asked: Asked) -> None:
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        self.captured: bool = asked.options["captured"]
+        self.model, self.dataset = Net(asked.options["kind"] == "buffer"), Digits()
+        self.criterion = torch.nn.CrossEntropyLoss(label_smoothing=0.2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
+        self.kept = {"best": float("inf"), "better": 0}
+        loader = DataLoader(self.dataset, BATCH, shuffle=True)
+        self.epochs: Iterable[int] = range(EPOCHS)
+        self.batches: Any = loader
+        has_saved: Callable[[], bool] = lambda: True  # noqa: E731
+        if asked.system != "none":
+            loop = supervised(
+                loader, asked.directory, epochs=EPOCHS, model=self.model, optimizer=self.optimizer, save_secs=None,
+                save_steps=asked.save_every, state={"kept": self.kept} if self.captured else None,
+            )  # fmt: skip
+            self.epochs, self.batches = loop.epochs(), Said(loop)
+            has_saved = is_any(asked.directory, "checkpoints/ckpt-*/supervisor-manifest.json")
+        self.interruption = Interruption(asked, has_saved)
+
+    def learn(self, batch: Any) -> float:
+        """Make a step; return the loss."""
+        ids, features, labels = batch
+        count = self.model.count
+        count += 1
+        loss = self.criterion(self.model(features), labels)
+        self.interruption.look(int(count))
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        say_batch(int(count), ids.tolist(), loss.item())
+        return float(loss.detach())
+
+
+def once(training: Training, change: Callable[[], object]) -> None:
+    """Something is changed as the second epoch begins."""
+    for epoch in training.epochs:
+        if epoch == 1:
+            change()
+        for batch in training.batches:
+            training.learn(batch)
+
+
+def by_epoch(training: Training, change: Callable[[bool], object]) -> None:
+    """Something is set as each epoch begins, by its number; or once, in the second one."""
+    for epoch in training.epochs:
+        if training.captured or epoch == 1:
+            change(epoch >= 1)
+        for batch in training.batches:
+            training.learn(batch)
+
+
+def patience(training: Training) -> None:
+    """The rate falls with each better loss: counted in variables, or in a dict that is in state."""
+    (_in_state if training.captured else _in_variables)(training)
+
+
+def _in_state(training: Training) -> None:
+    kept = training.kept
+    for _ in training.epochs:
+        least = min([training.learn(batch) for batch in training.batches])
+        kept.update(best=min(kept["best"], least), better=kept["better"] + (least < kept["best"]))
+        _set_rate(training, kept["better"])
+
+
+def _in_variables(training: Training) -> None:
+    best, better = float("inf"), 0
+    for _ in training.epochs:
+        least = min([training.learn(batch) for batch in training.batches])
+        best, better = min(best, least), better + (least < best)
+        _set_rate(training, better)
+
+
+def _set_rate(training: Training, better: int) -> None:
+    for group in training.optimizer.param_groups:
+        group["lr"] = 0.05 / (1 + better)
+
+
+def log(training: Training) -> None:
+    """Counts, sums, running means and clocks, to be printed."""
+    seen, total, smooth, done, began, line = 0, 0.0, 0.0, 0, time.time(), ""
+    for epoch in training.epochs:
+        running, correct, started = 0.0, 0, time.perf_counter()
+        for batch in training.batches:
+            loss = training.learn(batch)
+            seen, total, smooth = seen + len(batch[0]), total + loss, 0.9 * smooth + 0.1 * loss
+            running, correct = running + loss, correct + (loss < 2.0)
+        done += 1
+        line = f"epoch {epoch} ({done}): {running:.3f} {correct} {seen} {total:.3f} {smooth:.3f}"
+        line += f" {time.perf_counter() - started:.1f} s, {time.time() - began:.1f} s in all"
+    assert line or done == 0
+
+
+def _modes(training: Training) -> None:
+    training.model.norm.eval()
+
+
+KINDS: dict[str, Callable[[Training], None]] = {
+    "buffer": lambda training: once(training, lambda: None),
+    "frozen": lambda training: once(training, lambda: training.model.first.requires_grad_(False)),
+    "modes": lambda training: once(training, lambda: _modes(training)),
+    "dropout": lambda training: by_epoch(training, lambda late: setattr(training.model.drop, "p", 0.5 * late + 0.1)),
+    "mosaic": lambda training: by_epoch(training, lambda late: setattr(training.dataset, "mosaic", not late)),
+    "smoothing": lambda training: by_epoch(
+        training, lambda late: setattr(training.criterion, "label_smoothing", 0.2 * (not late))
+    ),
+    "patience": patience,
+    "log": log,
+}
+
+
+def main(values: dict[str, Any]) -> None:
+    """Train."""
+    warnings.simplefilter("ignore")
+    asked = Asked(**values)
+    training = Training(asked)
+    KINDS[asked.options["kind"]](training)
+    if isinstance(training.batches, Said):
+        training.batches.say()
+    parts = [*training.model.state_dict().values(), training.model.mean]
+    say_end(int(training.model.count), [value.detach().numpy() for value in parts])
