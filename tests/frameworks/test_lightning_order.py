@@ -246,7 +246,7 @@ def hooks_of(lines: list[str]) -> list[str]:
     what depends on the position in the data, which Lightning alone does not restore."""
     said = lines[lines.index("fit") + 1 :]
     if not hasattr(lightning.pytorch.loops._FitLoop, "restarted_mid_epoch"):
-        # Without us Lightning 2.4 steps schedulers of epochs twice after a resume, and evaluates again: compare until then
+        # plain Lightning 2.4 steps schedulers of epochs twice after a resume, and evaluates again
         said = said[: said.index("[LightningModule]Module.on_train_start")]
     loops = [number for number, line in enumerate(said) if line == "_FitLoop.load_state_dict"]
     return [line.partition(" loss ")[0].partition("average ")[0].partition("evaluates ")[0].partition("end ")[0]
