@@ -54,7 +54,7 @@ def _sealed(data: bytes) -> bytes:
         content.pop("seal", None)
         content["seal"] = checksum.value(manifest._canonical(content))
         return manifest._canonical(content)
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, AttributeError, TypeError, RecursionError):  # no object
         return data
 
 

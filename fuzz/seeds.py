@@ -29,7 +29,7 @@ from supervisor_core.events.telemetry import DigestRecord, Place, ResumeRecord
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.process.stacks_file import MAGIC, look_text
-from supervisor_core.restarter.logdir_view import OpenLaunch, encode_state
+from supervisor_core.restarter.logdir_view import encode_state
 from supervisor_core.restarter.policy import Failure, RestartState
 from supervisor_core.run.model.liveness_record import Costs, RunSoFar
 from supervisor_core.run.watch import liveness
@@ -335,9 +335,15 @@ def of_restarts() -> Seeds:
         attempt=4, best_saved_step=200, best_reached_step=None, without_progress=2, backoffs=3,
         failures=(failure, replace(failure, where=None, step=None)), counted_at=(1.7e9 - 5, 1.7e9 - 4),
     )  # fmt: skip
-    yield "new", encode_state(RestartState(), None)
-    yield "failures", encode_state(state, OpenLaunch(started_at=1.7e9, host="h", boot="b", pid=7))
-    yield "strange", encode_state(replace(state, backoffs=10_000), None).replace(b"1699999995.0", b"1e999")
+    yield "new", encode_state(RestartState())
+    yield "failures", encode_state(replace(state, launched_at=1.7e9, boot="b"))
+    yield "strange", encode_state(replace(state, backoffs=10_000)).replace(b"1699999995.0", b"1e999")
+    yield "call", b'{"v": 1, "job": "j", "launch": 3, "state": "ends", "status": 93, "admitted": ["a", "b"]}\n'
+    yield "half", b'{"v": 1, "restarter": "a", "stderr": "\\ud800"}\n'
+    failure_of_rank = {"type": "KeyError", "where": "a.py:3 in f", "step": 5, "rank": 1}
+    ended = {"state": "ended", "cause": "error", "exit_code": 1, "signal": None, "oom_kills": 0, "stderr": "x"}
+    report = {"v": 1, "restarter": "a", "job": "j", "launch": 3, **ended, "failure": failure_of_rank}
+    yield "report", json.dumps({**report, "has_lost_another": False, "not_started": None}).encode() + b"\n"
 
 
 def of_http() -> Seeds:

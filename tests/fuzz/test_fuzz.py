@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz import events, http, page
+from fuzz import events, http, page, seeds
 from fuzz.json_mutator import mutated
 from fuzz.targets import HERE, TARGETS, kept_inputs
 from supervisor_core.checkpoint import ledger
@@ -23,6 +23,13 @@ MOST_BYTES = 100_000
 def test_the_promise_holds(name: str, path: Path) -> None:
     """Each input that fuzzing begins with, and each that broke the promise once."""
     TARGETS[name].check()(path.read_bytes())
+
+
+@each("name", list(TARGETS))
+def test_fuzzing_begins_with_what_is_written_today(name: str) -> None:
+    """A format that has changed changes the corpus: `python -m fuzz.seeds`."""
+    kept = {path.name: path.read_bytes() for path in TARGETS[name].corpus.iterdir()}
+    assert dict(getattr(seeds, f"of_{name}")()) == kept
 
 
 def test_what_is_kept_is_small() -> None:
