@@ -114,6 +114,8 @@ class LoopFrame:
         self._later: list[tuple[str, _Seen]] = []
         self._own: dict[str, Callable[[], Any]] = {}
         self._kept: dict[str, Any] = {}
+        self._carried: set[str] = set()
+        """What the restored checkpoint has a value of: later ones have it, too, whether it changes here or not."""
         self._steps = 0
         parts, within = dict(self._parts(frame)), list[tuple[str, Any]]()
         for name, value in (*given.items(), *parts.items()):
@@ -157,14 +159,22 @@ class LoopFrame:
         """Return what a checkpoint says of values that it does not restore: what `differing` compares."""
         if self._epoch is None:
             self.compare(asking("supervisor_core"))
-        found = {**self._kept, **self.attributes.changed()}
-        return {name.replace(WITHIN, "^"): repr(value)[:MOST_LETTERS] for name, value in found.items()}
+        carried = {name: self.attributes.value(name) for name in self._carried if name not in self._values}
+        found = {**carried, **self._kept, **self.attributes.changed()}
+        return {
+            name.replace(WITHIN, "^"): repr(value)[:MOST_LETTERS]
+            for name, value in found.items()
+            if value is not ABSENT
+        }
 
     def differing(self, saved: Mapping[str, str]) -> list[tuple[str, str, str]]:
         """Return which values are not those of `kept`, as the session begins: name, before, now."""
         found = []
         for key, before in saved.items():
             name = key.replace("^", WITHIN)
+            self._carried.add(name)
+            if name in self._values:
+                self._kept[name] = self._values[name][0]
             value = self._values[name][0] if name in self._values else self.attributes.value(name)
             now = repr(value)[:MOST_LETTERS]
             found += [(shown(name), before, now)] if value is not ABSENT and now != before else []
@@ -215,7 +225,8 @@ class LoopFrame:
             if name in present:
                 value, least = present[name], min(self._steps, FIRST_STEPS if is_whole else 1)
                 self._kept.pop(name, None)
-                if value != values[0] and self._is_state(name, value, values, len(values) > least):
+                is_other = value != values[0] or name in self._carried
+                if is_other and self._is_state(name, value, values, len(values) > least):
                     self._kept[name] = value
 
     def names(self, optimizer: Any) -> bool:

@@ -217,6 +217,22 @@ def test_what_is_right_after_a_resume_is_not_called_inexact(tmp_path: Path, body
     assert exactness is not None and exactness.verdict == "not observed"
 
 
+def test_a_value_is_compared_in_each_later_session(tmp_path: Path) -> None:
+    """One that the second session sets once more, since it goes on in that epoch, and the third one does not."""
+    verdicts = []
+    for stop in (BATCHES + 2, 2 * BATCHES + 2, 0):
+        training = Training(tmp_path, stop=False)
+        for epoch in training.loop.epochs():
+            if epoch == 1:
+                training.loader.dataset.mosaic = False
+            for batch in training.loop:
+                training.step(batch)
+                if training.loop.global_step + 1 == stop:
+                    training.loop.request_stop()
+        verdicts.append(training.loop.exactness and training.loop.exactness.verdict.partition(" at step ")[0])
+    assert verdicts == [None, "not observed", "not exact: loader.dataset.mosaic"]
+
+
 def test_a_save_looks_at_a_thousand_modules_within_a_millisecond_or_so() -> None:
     """Nothing per parameter, no digest of what is the same: few bytecodes for each module."""
     model = torch.nn.Sequential(*(torch.nn.Linear(1, 1) for _ in range(1000)))

@@ -95,6 +95,14 @@ class Training:
         say_batch(int(count), ids.tolist(), loss.item())
         return float(loss.detach())
 
+    def evaluate(self) -> float:
+        """Return the loss of all samples."""
+        self.model.eval()
+        with torch.no_grad():
+            loss = self.criterion(self.model(FEATURES), LABELS)
+        self.model.train()
+        return float(loss)
+
 
 def once(training: Training, change: Callable[[], object]) -> None:
     """Something is changed as the second epoch begins."""
@@ -115,23 +123,27 @@ def by_epoch(training: Training, change: Callable[[bool], object]) -> None:
 
 
 def patience(training: Training) -> None:
-    """The rate falls with each better loss: counted in variables, or in a dict that is in state."""
+    """The rate falls with each better evaluation: counted in variables, or in a dict that is in state."""
     (_in_state if training.captured else _in_variables)(training)
 
 
 def _in_state(training: Training) -> None:
     kept = training.kept
     for _ in training.epochs:
-        least = min([training.learn(batch) for batch in training.batches])
-        kept.update(best=min(kept["best"], least), better=kept["better"] + (least < kept["best"]))
+        for batch in training.batches:
+            training.learn(batch)
+        loss = training.evaluate()
+        kept.update(best=min(kept["best"], loss), better=kept["better"] + (loss < kept["best"]))
         _set_rate(training, kept["better"])
 
 
 def _in_variables(training: Training) -> None:
     best, better = float("inf"), 0
     for _ in training.epochs:
-        least = min([training.learn(batch) for batch in training.batches])
-        best, better = min(best, least), better + (least < best)
+        for batch in training.batches:
+            training.learn(batch)
+        loss = training.evaluate()
+        best, better = min(best, loss), better + (loss < best)
         _set_rate(training, better)
 
 
