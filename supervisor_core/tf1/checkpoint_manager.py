@@ -103,13 +103,15 @@ class CheckpointManager(Checkpoints):
     def is_saved(self) -> bool:
         """Whether no run has changed anything since the newest checkpoint, so that memory is as the disk."""
         with self._lock:
-            return (
-                self.newest is not None
-                and self._recorder is not None
-                and self._counts_all
-                and self._recorder.progress.changes == self._counted[0]
-                and _is_there(self.newest[0])
-            )
+            is_current = self._recorder is not None and self._recorder.progress.changes == self._counted[0]
+            return self.newest is not None and self._counts_all and is_current and _is_there(self.newest[0])
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether a run is known to have changed something since the newest checkpoint."""
+        with self._lock:
+            changes = 0 if self._recorder is None else self._recorder.progress.changes
+            return self._counts_all and changes > self._counted[0]
 
     @property
     def is_between_steps(self) -> bool:

@@ -228,6 +228,12 @@ class MonitoredRuntime:
             except Exception:  # the error that ended the training is raised, not this one
                 _LOG.exception("The checkpoint after the error could not be saved")
 
+    def save_changes_of_hooks(self) -> None:
+        """Save what hooks have changed in their ``end``, after the one that saves; `SaveFailedError` if it cannot be."""
+        for checkpoints in self._checkpoints.values():
+            if checkpoints.has_changed:
+                self.lifecycle.ending.save(checkpoints)
+
     def session_lost(self, error: Exception) -> None:
         """Record that the TensorFlow session is lost, maybe before it was ready."""
         text = error_text(error)

@@ -282,6 +282,7 @@ class Monitored(RunMethods):
                 except Exception as raised:
                     explain_finalized(raised)
                     raise
+            self._runtime.save_changes_of_hooks()
 
     def _close_at_exit(self, error: BaseException | None) -> None:
         if not self._closed:

@@ -40,6 +40,25 @@ def test_what_runs_at_the_end_of_the_chain_is_saved(build_model: Any, logdir: st
     assert v1.train.latest_checkpoint(logdir) == f"{logdir}/model.ckpt-3"
 
 
+@pytest.mark.parametrize("changes", [True, False])
+def test_what_a_hook_changes_in_its_end_is_saved(
+    build_model: Any, recorder: Any, logdir: str, read_telemetry: Any, changes: bool
+) -> None:
+    """Hooks of the program end after the one that saves, as in the original. What only reads saves nothing again."""
+    model = build_model()
+    average = v1.Variable(0.0, name="average")
+    assign = average.assign(5.0)
+    act = {"end": lambda session: session.run(assign if changes else average)}
+    with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir, hooks=[recorder(act=act)]) as sess:
+        for _ in range(3):
+            sess.run(model.train_op)
+    newest = v1.train.latest_checkpoint(logdir)
+    assert newest == f"{logdir}/model.ckpt-3"
+    assert tf.train.load_variable(newest, "average") == (5.0 if changes else 0.0)
+    saved = [record for record in read_telemetry(logdir) if record.kind == "checkpoint" and record.step == 3]
+    assert len(saved) == 1 + changes
+
+
 def test_each_link_runs_what_it_ran_in_the_original(train: Any, build_model: Any, recorder: Any) -> None:
     """Hooks up to the last but one; graph and master from each."""
     model, seen = build_model(), recorder()
