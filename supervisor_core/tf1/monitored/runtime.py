@@ -229,7 +229,7 @@ class MonitoredRuntime:
                 _LOG.exception("The checkpoint after the error could not be saved")
 
     def save_changes_of_hooks(self) -> None:
-        """Save what hooks have changed in their ``end``, after the one that saves; `SaveFailedError` if it cannot be."""
+        """Save what hooks have changed in their ``end``; raises `SaveFailedError`."""
         for checkpoints in self._checkpoints.values():
             if checkpoints.has_changed:
                 self.lifecycle.ending.save(checkpoints)
