@@ -44,7 +44,7 @@ def test_says_first_which_process_is_the_trouble(shown: Any, board: Any) -> None
     lost = "1 of 5 workers is lost or failed: worker:1 on worker-1 is lost."
     assert lost in shown.find(".body .row:not([hidden])", has_text="small").locator(".finding").inner_text()
     assert "↻ 1 ↺ 2" in shown.find(".body .row:not([hidden])", has_text="small").inner_text()
-    shown.find(".run-name", has_text="small").click()
+    shown.find(".body .row:not([hidden]) .run-name", has_text="small").click()
     finding = shown.find(".findings li", has_text=lost)
     finding.wait_for()
     assert "5 workers: 1 lost, 1 stalled, 3 running" in shown.find(".sentences").inner_text()

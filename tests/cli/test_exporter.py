@@ -121,7 +121,10 @@ def test_a_port_in_use(run: Run, logdir: Path) -> None:
         (["--shard", "3/3"], "'3/3': of 3 shards the first is 0 and the last 2, not 3."),
         (["--shard", "3"], "'3': expected I/N like 0/4, or the name of a pod like exporter-0/4."),
         (["--web.config.file", "{file}"], "The web configuration {file} cannot be used: Expected `object`, got `str`"),
-        (["--web.config.file", "/no/such"], "The web configuration /no/such cannot be read: No such file"),
+        (
+            ["--web.config.file", "/no/such"],
+            "The web configuration /no/such cannot be used: /no/such cannot be read: No such file",
+        ),
     ],
 )
 def test_wrong_input(run: Run, logdir: Path, tmp_path: Path, arguments: list[str], said: str) -> None:

@@ -190,7 +190,7 @@ FACADES: dict[str, tuple[str, Callable[..., None]]] = {
     "lightning torchdata": ("lightning", partial(lightning_fit, kind="torchdata")),
     "transformers": ("transformers", transformers_train),
     "transformers steps": ("transformers", partial(transformers_train, counts="steps")),
-    "keras": ("keras", keras_fit),
+    "keras": ("torch", keras_fit),  # TensorFlow, which may be in use here, cannot be used in a forked process
 }
 
 

@@ -225,7 +225,12 @@ class RunFold:
                 secs=goodput.secs[AT_RISK],
                 saved_step=saved.step if saved.is_checkpoint else None,
             ),
-            advice=_advice(sessions, goodput, line.history.restarts, files.last_event_at),
+            advice=_advice(
+                sessions,
+                goodput,
+                # Who is in a loop now; another interval helps nothing there.
+                0 if state in ("completed", "stopped") else _failed_lately(line.history.restarts, files.last_event_at),
+            ),
             steps_per_sec=sessions[-1].steps_per_sec if sessions else None,
             nonfinite=sum(found.values for found in files.nonfinite_tags),
             loss_finite=loss_finite,
@@ -426,9 +431,11 @@ def _stalls(line: Timeline, state: RunState, now: float) -> list[Stall]:
     return found
 
 
-def _advice(
-    sessions: Sequence[Session], goodput: Goodput, restarts: Sequence[Restart], last_event_at: float | None
-) -> Advice:
+def _failed_lately(restarts: Sequence[Restart], last_event_at: float | None) -> int:
+    return len(unplanned_since(restarts, (last_event_at or 0.0) - Thresholds.restart_window_secs))
+
+
+def _advice(sessions: Sequence[Session], goodput: Goodput, failed_lately: int) -> Advice:
     saved = [session.save_secs for session in sessions if session.save_secs is not None]
     blocked = [session.blocked_secs for session in sessions if session.blocked_secs is not None]
     intervals = [each.checkpoint_interval_secs for each in sessions if each.checkpoint_interval_secs is not None]
@@ -440,8 +447,7 @@ def _advice(
         blocked_secs=sum(each.sum for each in blocked),
     )
     found = advice(costs, present_interval(costs, intervals[-1] if intervals else None))
-    lately = unplanned_since(restarts, (last_event_at or 0.0) - Thresholds.restart_window_secs)
-    is_looping = len(lately) >= Thresholds.restarts  # where another interval helps nothing
+    is_looping = failed_lately >= Thresholds.restarts
     return replaced(found, recommended_interval_secs=None, recommended_cost_ratio=None) if is_looping else found
 
 
