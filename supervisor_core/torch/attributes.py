@@ -32,6 +32,8 @@ class Attributes:
 
     def __init__(self, objects: Iterable[tuple[str, Any]]) -> None:
         self._held: dict[int, tuple[str, dict[str, Any], tuple[str, ...], tuple[Any, ...]]] = {}
+        self._counts: set[str] = set()
+        self._last: dict[str, Any] = {}
         for name, item in objects:
             held = getattr(item, "__dict__", None)
             if type(held) is dict and item not in self:
@@ -46,6 +48,12 @@ class Attributes:
         owner, _, key = name.rpartition(".")
         return next((plain(held.get(key)) for each, held, keys, _ in self._held.values() if each == owner), ABSENT)
 
+    def step_ended(self) -> None:
+        """One of the first steps has ended: whole numbers that change in each are counts for the log."""
+        self._counts, last = set(), self._last
+        self._last = now = self.changed()
+        self._counts = {name for name, value in now.items() if type(value) is int and value != last.get(name)}
+
     def changed(self) -> dict[str, Any]:
         """Return what has changed, by name."""
         found = [item for item in self._held.values() if _differ(tuple(map(item[1].get, item[2])), item[3])]
@@ -53,6 +61,7 @@ class Attributes:
             f"{name}.{key}": now
             for name, held, keys, before in found
             for key, was in zip(keys, before, strict=True)
+            if f"{name}.{key}" not in self._counts
             if (now := plain(held.get(key))) is not ABSENT and now != was and "epoch" not in key
         }
 

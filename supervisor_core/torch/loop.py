@@ -93,6 +93,8 @@ class SupervisedLoop(InLoop):
         is_whole = self._pass is not None and self._position.batch in (0, self._end)
         of_frame += (ENUMERATED,) if self._is_enumerated and not is_whole else ()
         left = (() if self._pass is None else self._pass.limits) or ((LEFT,) if self._was_left else ())
+        if self.run.goal.is_finished:  # as for early stopping, `finish` and `break`: nothing follows
+            left = ()
         return (*left, *self._accumulated.limits, *self._steps.limits, *of_frame, *self._unsaved.limits)
 
     def _loader_facts(self) -> dict[str, str]:
@@ -439,9 +441,9 @@ class EpochPass:
                 raise RuntimeError(NOT_ITERATED)
             self._is_after = False
             self._after.close()
-            loop._next_epoch()
             if loop._frame is not None:
-                loop._frame.compare(_asking(), is_whole=False)
+                loop._frame.compare(_asking(), is_whole=False)  # the program's number of the epoch is still this one's
+            loop._next_epoch()
             run.state_changed()
             if loop._accumulated.is_at_boundary:
                 run.save_if_due()

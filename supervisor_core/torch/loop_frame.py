@@ -188,6 +188,7 @@ class LoopFrame:
             item: what the loop has yielded: a number that is it is the loop's own variable.
         """
         self._steps += 1
+        self.attributes.step_ended()
         for name, value in self._plain(frame):
             values = self._values.get(name, [])
             if len(values) == self._steps and value != values[-1]:
@@ -296,7 +297,7 @@ class LoopFrame:
 
     def _look(self, value: Any) -> _Seen:
         few = _few(value, self.known)
-        if isinstance(value, torch.nn.Module):
+        if isinstance(value, torch.nn.Module) and not self.known.has_module(value):
             tensors = (part for part in (*value.parameters(), *value.buffers()) if part not in self.known)
             return _Seen(value, OBJECT, [_array_mark(tensor) for tensor in islice(tensors, MOST_TENSORS)])
         if any(map(is_array, few)) or (isinstance(value, (list, deque)) and not value):
@@ -320,12 +321,17 @@ class Known:
         state = value.state if isinstance(value, torch.optim.Optimizer) else value
         return not self._ids.isdisjoint((id(value), id(state), _memory_of(value)))
 
+    def has_module(self, module: torch.nn.Module) -> bool:
+        """Return whether a checkpoint has all of a module, also tensors that have come since."""
+        return id(module) in self._ids
+
     def _add(self, item: Any) -> None:
         if id(item) in self._ids or isinstance(item, (int, float, str, type)):
             return
         self._ids |= {id(item), _memory_of(item)} - {None}
         parts: list[Any] = [*getattr(item, "_schedulers", ())]
         if isinstance(item, torch.nn.Module):
+            self._ids |= set(map(id, item.modules()))
             parts += (*item.parameters(), *item.buffers())
         elif isinstance(item, (torch.optim.Optimizer, Environment)):
             parts.append(item.target if isinstance(item, Environment) else item.state)

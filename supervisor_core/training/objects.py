@@ -145,8 +145,14 @@ def _methods_of(target: Any) -> Access | None:
 
 
 def _set_dict(target: dict[Any, Any], state: Mapping[Any, Any]) -> None:
+    """Set a dict, and those within it, in place: the program's own variables are the same objects."""
+    before = dict(target)
     target.clear()
-    target.update(state)
+    for key, value in state.items():
+        if type(inner := before.get(key)) is dict and isinstance(value, dict):
+            _set_dict(inner, value)
+            value = inner
+        target[key] = value
 
 
 def is_environment(target: Any) -> bool:

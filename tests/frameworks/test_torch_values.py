@@ -205,13 +205,42 @@ def _kept(training: Training, state: dict[str, Any]) -> None:
         state["best"] = min(state["best"], loss)
 
 
-@pytest.mark.parametrize("body", [_set_by_epoch, _logs, _kept], ids=["set by the epoch", "for the log", "in state"])
+def _counts(training: Training) -> None:
+    """An epoch by a short name, a count in the model, and a buffer that is another tensor after each step."""
+    training.model.calls = 0
+    training.model.register_buffer("center", torch.zeros(3), persistent=False)
+    for e in training.loop.epochs():
+        for batch in training.loop:
+            training.step(batch)
+            training.model.calls += 1
+            training.model.center = 0.9 * training.model.center + 0.1 * batch.mean(0)
+        training.last = e
+
+
+def test_a_training_that_stops_early_has_nothing_to_warn_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`finish`, and ``break`` after the batches: no step follows from which a resume could differ."""
+    training = Training(tmp_path, stop=False)
+    for e in training.loop.epochs():
+        for batch in training.loop:
+            training.step(batch)
+        if e == 2:
+            training.loop.finish()
+            break
+    assert not [text for text in caplog.messages if "exact" in text]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [_set_by_epoch, _logs, _counts, _kept],
+    ids=["set by the epoch", "for the log", "counts and a buffer", "in state"],
+)
 def test_what_is_right_after_a_resume_is_not_called_inexact(tmp_path: Path, body: Callable[..., None]) -> None:
-    """What the program sets again by the number of the epoch, what it prints, and what it keeps in state."""
+    """What the program sets again by the number of the epoch, what it prints, and what it keeps in state, also within
+    another dict."""
     for stop in (True, False):
         state = {"best": 1e9}
         given = [state] if body is _kept else []
-        training = Training(tmp_path, stop=stop, **({"state": {"kept": state}} if given else {}))
+        training = Training(tmp_path, stop=stop, **({"state": {"kept": {"inner": state}}} if given else {}))
         body(training, *given)
     exactness = training.loop.exactness
     assert exactness is not None and exactness.verdict == "not observed"
