@@ -317,7 +317,8 @@ class SupervisedLoop(InLoop):
 
     def _look(self) -> LoopFrame:
         captured = (*self._parts, *self.run.state.objects.values(), *self._position.generators())
-        epoch = None if self._pass is None else lambda: self._position.epoch
+        position = self._position
+        epoch = None if self._pass is None else lambda: position.epoch
         self._frame = LoopFrame(_asking(), captured, is_range=self._counts_steps, given=self._given, epoch=epoch)
         self.run.values_read(self._frame.differing(self._modules.values_then))
         self._modules.values_now = self._frame.kept

@@ -372,7 +372,8 @@ class SupervisorCallback(TrainerCallback):
             # Without the exception: its frames keep the memory.
             self._out_of_memory = self.run.unfinished = self.run.describe(error)
         else:
-            self._end(error)
+            # The Trainer has not saved its last step: no clean end.
+            self._end(SupervisorError(LEFT) if isinstance(error, SystemExit) and not error.code else error)
 
     def _begin_again(self, args: Any, state: Any, loader: Any, model: Any) -> None:
         """The Trainer was out of memory, and begins its loop again with a smaller batch size, in the same session."""

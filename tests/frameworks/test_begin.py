@@ -72,7 +72,7 @@ def test_a_loop_that_is_called_once_for_each_epoch(tmp_path: Path, process: Proc
 @pytest.mark.parametrize("facade", [item for item in FACADES if item.values[0] != "transformers"])
 def test_a_state_that_cannot_be_saved(tmp_path: Path, process: Process, facade: str) -> None:
     """Is an error before the first step, and before anything is restored: not ten minutes later, at the first save.
-    Where callbacks have their states once training has begun, it is one after the first step."""
+    Keras' callbacks have their states once training has begun: there it is one after the first step."""
     kinds = ("fine", "raises", "hook", "fine")
     _, said = process(facade, tmp_path, *({"epochs": 9, "stop": 2, "bad": kind} for kind in kinds))
     errors = [number for number, line in enumerate(said) if line.startswith("CheckpointError: ")]
@@ -81,5 +81,5 @@ def test_a_state_that_cannot_be_saved(tmp_path: Path, process: Process, facade: 
     assert all("state['bad']" in line or "BadCallback" in line for line in (raised, hook))
     begun = said.index("done") + 1
     steps = [line for line in said[begun : errors[1]] if line.startswith("step")]
-    assert len(steps) == (2 if facade in ("lightning", "keras") else 0)
+    assert len(steps) == (2 if facade == "keras" else 0)
     assert (said[-1], outcomes(tmp_path)[:3]) == ("done", ["requested", "error", "error"])
