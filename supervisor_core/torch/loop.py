@@ -74,7 +74,7 @@ class SupervisedLoop(InLoop):
         self._end: int = loader.stop if self._counts_steps else batches_of(loader)
         self._frame: LoopFrame | None = None
         self._steps = OptimizerSteps(optimizers)
-        self._given, self._modules = given, modules
+        self._given, self._modules = dict(given), modules
         self._unsaved = UnsavedOptimizers((*parts, *run.state.objects.values()))
         self._error: BaseException | None = None
         self._generator: Generator[Any, None, None] | None = None
@@ -307,7 +307,7 @@ class SupervisedLoop(InLoop):
             self._dataset = getattr(self._loader, "dataset", None)
             self._position.let_go()
             self._loader = self._frame = None
-            self._given = {}
+            self._given.clear()  # what looked at it holds it, too
             self._unsaved = UnsavedOptimizers(())
 
     def _look_no_more(self) -> None:
