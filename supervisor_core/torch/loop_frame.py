@@ -311,6 +311,7 @@ class Known:
 
     def __init__(self, captured: Iterable[Any]) -> None:
         self._ids: set[Any] = {id(torch.default_generator)}
+        self._modules = weakref.WeakSet[torch.nn.Module]()
         self._kept: list[Any] = []  # so that no other object gets their ids
         for item in captured:
             self._add(item)
@@ -323,7 +324,7 @@ class Known:
 
     def has_module(self, module: torch.nn.Module) -> bool:
         """Return whether a checkpoint has all of a module, also tensors that have come since."""
-        return id(module) in self._ids
+        return module in self._modules
 
     def _add(self, item: Any) -> None:
         if id(item) in self._ids or isinstance(item, (int, float, str, type)):
@@ -331,7 +332,7 @@ class Known:
         self._ids |= {id(item), _memory_of(item)} - {None}
         parts: list[Any] = [*getattr(item, "_schedulers", ())]
         if isinstance(item, torch.nn.Module):
-            self._ids |= set(map(id, item.modules()))
+            self._modules.update(item.modules())
             parts += (*item.parameters(), *item.buffers())
         elif isinstance(item, (torch.optim.Optimizer, Environment)):
             parts.append(item.target if isinstance(item, Environment) else item.state)

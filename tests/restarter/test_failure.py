@@ -116,6 +116,8 @@ def test_an_end_of_any_text_is_examined_at_once(printed: str) -> None:
     """256 KiB of it: an expression that goes back over blank lines would take minutes."""
     text = printed * (256 * 1024 // len(printed))
     assert failure_of(text, None, 3) is None
+    error = "Traceback (most recent call last):\nValueError: DataLoader worker (pid " + "1" * len(text)
+    assert str(failure_of(error, None, 3)) == "ValueError"
     assert has_lost_another(text) is printed.startswith("[rank")
 
 

@@ -29,7 +29,7 @@ def has_lost_rank(error: str) -> bool:
 
 
 _WORKER = re.compile(
-    r"DataLoader worker \(pid(?:\(s\))? (?P<pid>\d+)[\d, ]*\) (?:is killed by signal: (?P<signal>[\w ]+)|exited)"
+    r"DataLoader worker \(pid(?:\(s\))? (?P<pid>\d+)(?:, \d+)*\) (?:is killed by signal: (?P<signal>[\w ]+)|exited)"
 )
 _SIGNALS = {signal.strsignal(each): each.name for each in signal.Signals}
 

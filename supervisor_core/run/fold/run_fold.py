@@ -256,7 +256,7 @@ class RunFold:
         newest = _by_newest_loss([self._files[path] for path in last.files], last)
         if not last.inferred and last.started_at is not None:  # the program may log its loss by a writer of its own
             plain = [file for file in self._files.values() if not file.sessions and not file.is_of_restarter]
-            beside = [file for file in plain if file.newest_loss[0] - file.ahead_secs >= last.started_at]
+            beside = [file for file in plain if file.newest_loss[0] >= last.started_at]
             newest = sorted([*newest, *beside], key=lambda file: file.newest_loss) if beside else newest
         for file in newest:
             losses.update({tag: tail.since is None for tag, tail in file.losses.items()})

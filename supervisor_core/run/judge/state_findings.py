@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from supervisor_core.base.log import command_line
 from supervisor_core.checkpoint.names import last_part
 from supervisor_core.process.stacks import BLOCKED, MAIN_THREAD, Activity, location, whereabouts
 from supervisor_core.run.judge.finding import Finding
@@ -87,7 +88,8 @@ def _lost(about: Subject) -> Iterator[Finding]:
         text = say("lost/gone", who=who)
     elif about.watched.suspended_pid is not None:
         text = say("lost/suspended", who=who)
-        action = f"continue it ({about.unsuspend()}); or end it (kill -9), then {action}"
+        ending = command_line("kill", "-9", f"{about.watched.suspended_pid}")
+        action = f"continue it ({about.unsuspend()}); or end it ({ending}), then {action}"
     else:
         text = say("lost/silent", who=who)
         action = f"check whether the process exists; if it does not, {action}"
