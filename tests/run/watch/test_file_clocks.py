@@ -12,6 +12,7 @@ import pytest
 from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.story.run_file import RunFile
+from tests.story.session import Scripted
 
 MINUTE, HOUR, YEAR = 60.0, 3600.0, 365 * 86400.0
 NAN = b"\0\0\xc0\x7f"
@@ -143,3 +144,17 @@ def test_a_copy_without_its_times_is_in_the_order_of_its_events(tmp_path: Path, 
         shutil.copy(path, tmp_path)
         os.utime(tmp_path / path.name, (clock.now + at, clock.now + at))
     assert look(LogdirWatch(str(tmp_path), include=r"^\.$", clock=clock), clock)[1:3] == (99, 1)
+
+
+def test_a_loss_beside_the_session_by_a_clock_that_is_ahead(tmp_path: Path, clock: Any) -> None:
+    """The clock of its writer is corrected once: the loss is of the session, which is younger than the difference."""
+    session = Scripted(tmp_path, clock.now - 10 * MINUTE).train(10 * MINUTE - 5)
+    for name, ahead, tag, value in (("own", HOUR, "train/loss", NAN), ("other", 0.0, "eval/accuracy", None)):
+        file = RunFile(tmp_path, clock.now + ahead - 5 * MINUTE)
+        file.path = file.path.rename(tmp_path / f"events.out.tfevents.1.{name}")
+        for step in range(20):
+            at = clock.now + ahead - 5 * MINUTE + 14 * step
+            file.scalar(tag, step, at, *(() if value is None else (value,)))
+        os.utime(file.path, (clock.now, clock.now - (1.0 if ahead else 0.0)))
+    session.flush()
+    assert look(LogdirWatch(str(tmp_path), clock=clock), clock)[-1]
