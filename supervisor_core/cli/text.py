@@ -309,14 +309,10 @@ def resume_lines(run: Run) -> list[str]:
     newest = run.sessions[-1] if run.sessions else None
     if newest is None:
         return []
-    check, why = newest.resume_check, newest.why_not_exact or ()
+    check = newest.resume_check
     observed = [] if check is None or not check.is_equal else [f"Resume: {check.text}."]
-    saved = next((item for item in reversed(run.checkpoints) if item.ok), None)
-    lacks = () if saved is None or run.state == "completed" else saved.not_captured
-    following = [text for text in lacks if text not in why]
-    return [
-        *observed, *_reason_lines("Not an exact resume", why), *_reason_lines("The next resume, not exact", following)
-    ]  # fmt: skip
+    of_next = _reason_lines("The next resume, not exact", run.next_resume_lacks)
+    return [*observed, *_reason_lines("Not an exact resume", newest.why_not_exact or ()), *of_next]
 
 
 def _reason_lines(what: str, reasons: Sequence[str]) -> list[str]:

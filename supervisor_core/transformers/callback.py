@@ -63,7 +63,6 @@ class SupervisorCallback(TrainerCallback):
         supervisor = SupervisorCallback()
         trainer = Trainer(model, args, train_dataset=data, callbacks=[supervisor])
         trainer.train(resume_from_checkpoint=supervisor.resume_from())
-
     """
 
     def __init__(

@@ -228,7 +228,7 @@ class RunFold:
             advice=_advice(
                 sessions,
                 goodput,
-                # Who is in a loop now; another interval helps nothing there.
+                # A run that is over is in no loop.
                 0 if state in ("completed", "stopped") else _failed_lately(line.history.restarts, files.last_event_at),
             ),
             steps_per_sec=sessions[-1].steps_per_sec if sessions else None,

@@ -331,10 +331,8 @@ def ending(about: Subject) -> Iterator[Finding]:
     if last.why_not_exact is not None:
         words = _reasons(last.why_not_exact)
         yield found("resumed_not_exactly", words, since=last.started_at, step=last.restored_step)
-    newest = next((saved for saved in reversed(run.checkpoints) if saved.ok), None)
-    lacks = () if newest is None or run.state == "completed" else newest.not_captured
-    if newest is not None and (new := [text for text in lacks if text not in (last.why_not_exact or ())]):
-        yield found("not_captured", _reasons(new), since=newest.at, step=newest.step, path=newest.path)
+    if (newest := run.newest_save) is not None and (lacks := run.next_resume_lacks):
+        yield found("not_captured", _reasons(lacks), since=newest.at, step=newest.step, path=newest.path)
     interval, best = run.advice.present_interval_secs, run.advice.recommended_interval_secs
     unplanned = sum(item.reason in UNPLANNED for item in run.restarts)
     if run.state == "running" and best and interval and unplanned >= limits.failures_to_judge:

@@ -489,6 +489,18 @@ class Run(RunHistory, TotalsOfFiles):
         return next((session.versions for session in reversed(self.sessions) if session.versions), {})
 
     @property
+    def newest_save(self) -> Checkpoint | None:
+        """The newest successful save, whether it is still there or not."""
+        return next((saved for saved in reversed(self.checkpoints) if saved.ok), None)
+
+    @property
+    def next_resume_lacks(self) -> tuple[str, ...]:
+        """Why the next resume will not be exact, beyond what the newest session's own says: sentences."""
+        saved = None if self.state == "completed" or not self.sessions else self.newest_save
+        said = (self.sessions[-1].why_not_exact if self.sessions else None) or ()
+        return () if saved is None else tuple(text for text in saved.not_captured if text not in said)
+
+    @property
     def failure(self) -> str | None:
         """Why it has failed, in one line: the error of its session, or what its restarter says; None if it has not."""
         if self.state != "failed":
