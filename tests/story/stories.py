@@ -468,6 +468,14 @@ def _saves_of(run: Path) -> list[str]:
     return [saved.path for saved in watched.run.checkpoints if saved.path]
 
 
+def _not_captured(run: Path, now: float) -> GoesOn:
+    lacks = ("The state of ema is not captured.",)
+    session = Scripted(run, now - HOUR).train(HOUR - 100).save(not_captured=lacks).flush()
+    _files(run)
+    session._next_save = now + DAY
+    return trains(session.train(90))
+
+
 def _in_doubt(run: Path, now: float) -> GoesOn:
     session = Scripted(run, now - HOUR).train(HOUR - 100).save(doubt="The loss was NaN when it was saved.").flush()
     _files(run)
@@ -685,6 +693,7 @@ STORIES: dict[str, Story] = {
     "has a damaged checkpoint": Story(_damaged, ("warn checkpoint_damaged", "info restarted"), "checksum"),
     "passed over a damaged checkpoint": Story(_passed_over, ("info restarted",), "It passed over model.ckpt-14400"),
     "has a checkpoint in doubt": Story(_in_doubt, ("warn checkpoint_damaged",), "NaN when it was saved"),
+    "saves what is not all": Story(_not_captured, ("info not_captured",), "The state of ema is not captured"),
     "did not resume exactly": Story(_not_exactly, ("info resumed_not_exactly", "info restarted"), "312 batches"),
     "saves too rarely": Story(_saves_too_rarely, ("info checkpoint_interval_far", "info restarted")),
     "is another writer's": Story(_other_writer, ()),
