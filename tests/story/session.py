@@ -78,6 +78,8 @@ class Scripted:
     observed: int = 0
     skipped: tuple[dict[str, str], ...] = ()
     nan_from: int | None = None
+    lacks: tuple[str, ...] = ()
+    """What is in none of its checkpoints."""
     is_doubted: bool = True
     placed: dict[str, Any] = field(default_factory=dict)
     host: str = "trainer-0"
@@ -165,13 +167,7 @@ class Scripted:
         is_nan = tag == "loss" and self.nan_from is not None and step >= self.nan_from
         return math.nan if is_nan else value_of(tag, step)
 
-    def save(
-        self,
-        error: str | None = None,
-        doubt: str | None = None,
-        directory: Path | None = None,
-        not_captured: tuple[str, ...] = (),
-    ) -> Scripted:
+    def save(self, error: str | None = None, doubt: str | None = None, directory: Path | None = None) -> Scripted:
         """Save, well or badly, in the run's directory or another; training is held up for half a second."""
         path = None if error else f"{directory or self.directory}/model.ckpt-{self.step}"
         self._spend("unproductive_checkpoint_save", 0.5)
@@ -196,7 +192,7 @@ class Scripted:
                 verified=None if error else True,
                 error=error,
                 doubt=None if error else doubt,
-                not_captured=not_captured,
+                not_captured=self.lacks,
             )
         )
         return self

@@ -469,11 +469,11 @@ def _saves_of(run: Path) -> list[str]:
 
 
 def _not_captured(run: Path, now: float) -> GoesOn:
-    lacks = ("The state of ema is not captured.",)
-    session = Scripted(run, now - HOUR).train(HOUR - 100).save(not_captured=lacks).flush()
+    session = Scripted(run, now - HOUR)
+    session.lacks = ("The state of ema is not captured.",)
+    session.train(HOUR - 10)
     _files(run)
-    session._next_save = now + DAY
-    return trains(session.train(90))
+    return trains(session)
 
 
 def _in_doubt(run: Path, now: float) -> GoesOn:
