@@ -11,8 +11,9 @@ from supervisor_core.metrics.exporter import Exporter
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.conftest import StillClock
 
-MOST_BYTES = 27 * 1024
-"""On Python 3.11, and alone in a process, it is 25 KiB; before the records had slots it was 40."""
+MOST_BYTES = 28 * 1024
+"""Alone in a process it is 25 KiB, with Python 3.10, whose dictionaries are larger, 27; before the records had slots
+it was 40."""
 RUNS = 8
 
 
