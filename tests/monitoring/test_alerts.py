@@ -110,6 +110,7 @@ def test_what_only_prometheus_sees_has_its_begin(rules_test: Callable[..., str],
     for number, cluster in enumerate("cccccd"):
         about = f'{E},run="r{number}",cluster="{cluster}",kind="lost",severity="page"'
         series[f"supervisor_finding_since_timestamp_seconds{{{about}}}"] = f"{30 + 10 * ((number + 1) % 6)}x20"
+        series[f'supervisor_finding{{{about},host="h{number}"}}'] = "1x20"
     gone = {
         "summary": "The logdir /logs has disappeared. Since 1970-01-01 00:03:00 UTC. First: look on the exporter's "
         "machine whether the logdir is mounted (ls).",
@@ -118,8 +119,9 @@ def test_what_only_prometheus_sees_has_its_begin(rules_test: Callable[..., str],
         "runbook_url": "http://127.0.0.1:10988/alerts#supervisorlogdirunreachable",
     }
     many = {
-        "summary": "5 trainings in cluster c died within 5m. Since 1970-01-01 00:00:40 UTC. First: check what they "
-        "share: their hosts, the scheduler, the storage, the network.",
+        "summary": "5 trainings in cluster c died within 5m. Among them: r0 on h0, r1 on h1, r2 on h2, r3 on h3, r4 on "
+        "h4. Since 1970-01-01 00:00:40 UTC. First: check what they share: their hosts, the scheduler, the storage, the "
+        "network.",
         "description": "Each has an alert of its own.",
         "runbook_url": "http://127.0.0.1:10988/alerts#supervisormanylost",
     }
@@ -261,6 +263,39 @@ def test_the_rule_file_is_valid(promtool: Callable[..., str], tmp_path: Path, by
     alerts = [rule for group in rules["groups"] for rule in group["rules"] if "alert" in rule]
     assert all(rule["labels"]["team"] == "vision" for rule in alerts)
     assert {rule["labels"]["severity"] for rule in alerts if rule["alert"] == "SupervisorTrainingLost"} == {"warning"}
+
+
+def test_a_trend_names_its_cause(rules_test: Callable[..., str], tmp_path: Path) -> None:
+    """Which two trainings have one name; what takes the time."""
+    time, limits = (
+        f'supervisor_run_time_seconds_total{{{E},run="r"',
+        Thresholds(interval_secs=MINUTE, goodput_window_secs=3600),
+    )
+    series = WATCHED | {
+        f'supervisor_run_info{{{at},run="r",session_id="{name}",logdir="/logs/{name}",host="h"}}': "1x40"
+        for name, at in (("a", E), ("b", T))
+    }
+    series |= {f'supervisor_active{{{at},run="r"}}': "1x40" for at in (E, T)}
+    rates = {"productive": 10, "stall": 30, "program_startup": 20, "infrastructure_recovery_from_disruption": 60}
+    series |= {f'{time},activity="{name}"}}': f"0+{rate}x40" for name, rate in rates.items()}
+    labels = {"run": "r", "severity": "warning"}
+    runbook = "http://127.0.0.1:10988/alerts#supervisor"
+    twice = {
+        "summary": "2 trainings that run at the same time are called r. They are /logs/a on h, /logs/b on h. "
+        "Since 1970-01-01 00:00:00 UTC. First: rename one of them.",
+        "description": "If one of them hangs, the other hides it.",
+        "runbook_url": f"{runbook}runduplicated",
+    }
+    low = {
+        "summary": "The goodput of r is low: 16.67%. Most of the rest is stall. Since 1970-01-01 00:20:00 UTC. First: "
+        "find what takes that time.",
+        "description": "Of the last 1h only that share of its sessions' time went into steps that were kept; the rest "
+        "was starting, restoring, saving, stalls and recomputed steps.",
+        "runbook_url": f"{runbook}goodputlow",
+    }
+    firing = [("SupervisorRunDuplicated", twice), ("SupervisorGoodputLow", low)]
+    alerts = [(name, 39 * MINUTE, [(labels, texts)]) for name, texts in firing]
+    rules_test(tmp_path, series, MINUTE, rules=rule_groups(limits), alerts=alerts)
 
 
 def test_namesakes_are_told_apart(fires: Callable[..., None]) -> None:

@@ -39,7 +39,7 @@ FLUSH_SECS = 120.0
 """Other writers flush an event within this time."""
 
 
-class Written(NamedTuple):
+class LastWrite(NamedTuple):
     """When an events file was last written, by one clock for all files of a run."""
 
     at: float
@@ -49,7 +49,7 @@ class Written(NamedTuple):
     """Whether it was seen to grow."""
 
 
-def clocks_ahead(files: Sequence[FileFold], written: Mapping[str, Written]) -> list[tuple[FileFold, float]]:
+def clocks_ahead(files: Sequence[FileFold], written: Mapping[str, LastWrite]) -> list[tuple[FileFold, float]]:
     """Return the files whose writers' clocks were ahead of that of the newest file's writer, and by how many seconds.
 
     The newest file is the one that was written last. Differences count if they would put a file after the beginning of

@@ -23,7 +23,7 @@ from supervisor_core.run.fold.end import RestarterRuns, end_by_death, ended, sta
 from supervisor_core.run.fold.file_fold import FileFold, Reached, nonfinite_since, totals
 from supervisor_core.run.fold.first_error import with_first_error
 from supervisor_core.run.fold.goodput import is_down
-from supervisor_core.run.fold.inferred_sessions import Written, clocks_ahead, inferred_facts
+from supervisor_core.run.fold.inferred_sessions import LastWrite, clocks_ahead, inferred_facts
 from supervisor_core.run.fold.notices import notices_of
 from supervisor_core.run.fold.restarter_launches import joined, merged, with_causes, with_process
 from supervisor_core.run.fold.session_facts import SessionFacts, telemetry_facts
@@ -106,7 +106,7 @@ class RunFold:
         self._launches: tuple[ProgramLaunch, ...] = ()
         self._death: DeathRecord | None = None
         self._live: tuple[LivenessRecord | None, OpenStall | None] = None, None
-        self._written: Mapping[str, Written] = NOTHING
+        self._written: Mapping[str, LastWrite] = NOTHING
         self._presence: CheckpointFiles | None = None
         self._undivided = 0
         self._dropped: Mapping[DroppedKind, int] = NOTHING
@@ -152,7 +152,7 @@ class RunFold:
         if (live, stall) != self._live:
             self._live, self._timeline = (live, stall), None
 
-    def was_written(self, written: Mapping[str, Written]) -> None:
+    def was_written(self, written: Mapping[str, LastWrite]) -> None:
         """Take when each events file was last written, by path: the clocks of their writers may differ."""
         if written != self._written:
             self._written, self._timeline = dict(written), None

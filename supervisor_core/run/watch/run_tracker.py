@@ -19,7 +19,7 @@ from supervisor_core.process.identity import is_stopped
 from supervisor_core.run.fold.bounds import UNSEEN
 from supervisor_core.run.fold.first_error import has_lost_unknown_rank, with_first_error
 from supervisor_core.run.fold.goodput import is_down
-from supervisor_core.run.fold.inferred_sessions import FLUSH_SECS, Written
+from supervisor_core.run.fold.inferred_sessions import FLUSH_SECS, LastWrite
 from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.model.checkpoints import last_good, newest_there
@@ -244,9 +244,9 @@ class RunTracker:
                 at, has_grown = now, True
             self._sizes[file.path] = size, at, has_grown
             if file.written_at is not None and file.written_at <= now + FLUSH_SECS:
-                written[file.path] = Written(file.written_at, has_grown=has_grown)
+                written[file.path] = LastWrite(file.written_at, has_grown=has_grown)
             else:
-                written[file.path] = Written(at, has_grown, has_grown)
+                written[file.path] = LastWrite(at, has_grown, has_grown)
         self._fold.was_written(written)
 
     def _find_writer(self, session: Session, before: RunWriter, now: float) -> bool:
