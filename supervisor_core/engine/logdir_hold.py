@@ -351,8 +351,8 @@ class LogdirHold:
     def _describe(self, holder: LivenessRecord | None, locked: LockedError | None) -> str:
         """Return who holds the logdir: by the kernel's list of locks if that is another process than the last chief."""
         is_last = holder is not None and holder.ended is None
-        if locked is not None and holder is not None and locked.pid is not None and holder.machine == self.machine:
-            is_last = is_last and holder.pid == locked.pid
+        if locked is not None and holder is not None and holder.machine == self.machine:
+            is_last &= is_running(holder.pid) if locked.pid is None else holder.pid == locked.pid
         if holder is None or not is_last:
             return "another process" if locked is None else str(locked.strerror)
         since = f"{utc_text(holder.started_at) or 'unknown'} UTC"

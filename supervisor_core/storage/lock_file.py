@@ -1,7 +1,7 @@
 """`LockFile`: a lock between the processes of a machine, on a file that only its owner can open.
 
 Who may read a file can lock it. So a lock's file has the mode 0600, under any umask. A file of a wider mode, or with
-several names as ``cp -al`` makes, is replaced as soon as it is locked: another user may have it open.
+several names as ``cp -al`` makes, is replaced as soon as it is locked, or while somebody holds it who may only read it.
 
 The kernel drops the lock the instant its holder dies. The lock belongs to the open file, which a forked child would
 share and keep alive: the child's copy is closed right after the fork, and no program started by exec gets one.
@@ -16,7 +16,8 @@ import sys
 import uuid
 import weakref
 
-from supervisor_core.base.systems import after_fork_in_child, user_name
+from supervisor_core.base.log import printable
+from supervisor_core.base.systems import after_fork_in_child, user_id, user_name
 from supervisor_core.storage.directory import path_now
 from supervisor_core.storage.opening import open_unlinked
 
@@ -71,6 +72,8 @@ class LockFile:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 pid = _holder(os.fstat(fd))
+                if self._is_held_by_reader(pid) and self._replace() and self.is_in_place():
+                    return None
                 self.release()
                 raise LockedError(self.path, pid) from None
             except OSError as error:
@@ -81,23 +84,40 @@ class LockFile:
         raise OSError(errno.EBUSY, "the lock is deleted repeatedly", self.path)
 
     def _make_own(self) -> None:
-        """Replace a file that others may open, or that has several names, by one that is locked before it is there."""
+        """Replace a file that others may open, or that has several names."""
         status = os.fstat(self.descriptor)
-        if status.st_nlink == 1 and status.st_mode & 0o777 == _MODE:
-            return
+        if status.st_nlink > 1 or status.st_mode & 0o777 != _MODE:
+            self._replace()
+
+    def _is_held_by_reader(self, pid: int | None) -> bool:
+        """Say whether the holder may only read the file, as after ``chmod -R a+r`` of a logdir: it is no training."""
+        status = os.fstat(self.descriptor)
+        try:
+            holder = None if pid is None or pid <= 0 else os.stat(f"/proc/{pid}").st_uid
+        except OSError:
+            return False
+        return holder not in (None, 0, status.st_uid, user_id()) and not status.st_mode & 0o022
+
+    def _replace(self) -> bool:
+        """Put another file in place that is locked before it is there; False in a directory that cannot be written."""
         temporary = f"{self.path}.tmp{uuid.uuid4().hex}"
-        with contextlib.suppress(OSError):  # in a directory that cannot be written the file stays as it is
+        try:
             fd = open_unlinked(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
             try:
                 os.fchmod(fd, _MODE)
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not self.is_in_place():
+                    raise OSError(errno.ESTALE, "another process was faster", self.path)
                 os.replace(temporary, self.path)
             except BaseException:
                 os.close(fd)
                 os.unlink(temporary)
                 raise
-            os.close(self.descriptor)
-            self._fd = fd
+        except OSError:
+            return False
+        os.close(self.descriptor)
+        self._fd = fd
+        return True
 
     def is_in_place(self) -> bool:
         """Say whether the file that was taken still has its name."""
@@ -166,7 +186,7 @@ def _describe(pid: int | None) -> str:
             name = file.read().strip()
     except OSError:
         return f"a child of process {pid}, which has ended"
-    return f"process {pid} ({name}) of user {user_name(owner) or owner}"
+    return f"process {pid} ({printable(name)}) of user {user_name(owner) or owner}"
 
 
 def _after_fork() -> None:

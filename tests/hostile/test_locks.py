@@ -89,6 +89,35 @@ def tried_by_nobody(path: Path) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.parametrize("name", LOCKS)
+def test_who_holds_an_earlier_file_by_reading_it_holds_nothing(name: str) -> None:
+    """As after ``chmod -R a+r`` of a logdir: a lock that only its owner can open takes its place."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        os.chmod(directory, 0o755)
+        first = LOCKS[name](Path(directory))
+        (path,) = lock_files(Path(directory))
+        del first
+        path.unlink(missing_ok=True)
+        path.touch(0o644)
+        ends, held = os.pipe(), os.pipe()
+        if (child := os.fork()) == 0:
+            os.setuid(pwd.getpwnam("nobody").pw_uid)
+            fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(held[1], b"x")
+            os.close(ends[1])
+            os.read(ends[0], 1)
+            os._exit(0)
+        assert os.read(held[0], 1) == b"x"
+        taken = LOCKS[name](Path(directory))
+        assert path.stat().st_mode & 0o777 == 0o600
+        for descriptor in (*ends[::-1], *held):
+            os.close(descriptor)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        del taken
+
+
 @each("name", LOCKS)
 def test_an_earlier_file_of_a_wider_mode_is_replaced(tmp_path: Path, name: str) -> None:
     """Another user may have it open, and would lock it between two of the owner's: that file is not the lock then."""

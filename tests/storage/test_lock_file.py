@@ -22,6 +22,8 @@ import os, sys
 from supervisor_core.storage.lock_file import LockFile
 lock = LockFile(sys.argv[1])
 lock.take()
+if "name" in sys.argv:
+    open("/proc/self/comm", "w").write("a\\nE: \\x1b[2J")
 if "fork" not in sys.argv or os.fork() == 0:
     print("held", flush=True)
 sys.stdin.read()
@@ -56,6 +58,15 @@ def test_the_second_is_told_who_holds_it(path: Path) -> None:
         holder.kill()
         holder.wait()
         assert LockFile(str(path)).take() is None
+
+
+def test_the_name_of_a_holder_is_one_line_of_text(path: Path) -> None:
+    """A process calls itself as it likes: neither a terminal nor who looks for an error's type obeys it."""
+    with held_by_another(path, "name") as holder:
+        with pytest.raises(LockedError) as caught:
+            LockFile(str(path)).take()
+        assert f"process {holder.pid} (a\\nE: \\x1b[2J) of user" in caught.value.strerror
+        holder.communicate("")
 
 
 def test_a_forked_child_does_not_hold_it(path: Path) -> None:

@@ -28,6 +28,7 @@ from supervisor_core.process.identity import boot_id, this_machine
 from supervisor_core.run.model.liveness_record import Costs
 from supervisor_core.run.watch import liveness
 from supervisor_core.run.watch.liveness import LIVENESS_DIRECTORY, chief_path, encode
+from supervisor_core.storage import lock_file
 from supervisor_core.storage.local import LocalFilesystem
 from supervisor_core.storage.lock_file import LockFile
 from tests.cases import each
@@ -234,7 +235,7 @@ def test_a_holder_on_this_machine(make: Holds, run: Path, holder: subprocess.Pop
     assert history.exclusive
 
 
-def test_who_only_locks_is_named(make: Holds, run: Path) -> None:
+def test_who_only_locks_is_named(make: Holds, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the dead session before it: an earlier file that others could open, or a program that has not said who it
     is."""
     ends(make.hold("a"), "completed")
@@ -249,6 +250,9 @@ def test_who_only_locks_is_named(make: Holds, run: Path) -> None:
         edit(run, ended=ended, pid=2**22 + 1)
         with start(run, script) as other:
             make.refuse("b", match=rf"in use by process {other.pid} \(python.*\) of user ")
+            with monkeypatch.context() as patch:  # in another container
+                patch.setattr(lock_file, "_holder", lambda status: None)
+                make.refuse("b", match="in use by a process that this machine does not list. ")
             other.communicate("")
 
 
