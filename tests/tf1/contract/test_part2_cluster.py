@@ -74,39 +74,6 @@ def test_waiting_says_what_it_waits_for(ours: Any) -> None:
         manager.wait_for_session("", max_wait_secs=0.05)
 
 
-def test_a_worker_does_not_start_before_init_fn(ours: Any, build_model: Callable[..., Any], logdir: str) -> None:
-    """Between the chief's init_op and its init_fn the model is not ready for a worker; afterwards it is."""
-    server = v1.train.Server.create_local_server()
-    seen: list[str] = []
-
-    def worker(max_wait_secs: float) -> str:
-        with tf.Graph().as_default():
-            with tf.device("/cpu:0"):
-                model = build_model()
-            supervisor = ours.Supervisor(is_chief=False, recovery_wait_secs=0.01)
-            try:
-                sess = supervisor.prepare_or_wait_for_session(server.target, max_wait_secs=max_wait_secs)
-            except tf.errors.DeadlineExceededError:
-                return "waits"
-            value = str(sess.run(model.weight))
-            supervisor.stop()
-            sess.close()
-            return value
-
-    with tf.device("/cpu:0"):
-        model = build_model()
-        assign = model.weight.assign(5.0)
-
-    def init_fn(sess: Any) -> None:
-        seen.append(worker(0.05))
-        sess.run(assign)
-
-    supervisor = ours.Supervisor(logdir=logdir, init_fn=init_fn)
-    with supervisor.managed_session(server.target):
-        seen.append(worker(60))
-    assert seen == ["waits", "5.0"]
-
-
 @pytest.mark.parametrize("ended", ["completed", "exhausted", "requested"])
 def test_a_worker_of_a_finished_run_waits_for_no_chief(
     ours: Any, build_model: Callable[..., Any], logdir: str, ended: str

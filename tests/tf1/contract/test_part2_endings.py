@@ -90,35 +90,6 @@ def test_a_clean_end_at_step_500_is_on_disk(train: Any, logdir: str, logs: Any, 
     assert record.final_checkpoint == f"{logdir}/model.ckpt-500"
 
 
-@pytest.mark.parametrize("how", ["requested", "exhausted"])
-def test_other_clean_ends_are_saved_too(train: Any, logdir: str, ending: Any, how: str) -> None:
-    """A stop that was asked for and an input that is exhausted both end with a checkpoint of the last step."""
-
-    def body(supervisor: Any, sess: Any, model: Any) -> None:
-        if how == "requested":
-            supervisor.request_stop()
-        else:
-            raise tf.errors.OutOfRangeError(None, None, "exhausted")
-
-    train(steps=4, body=body)
-    assert newest(logdir) == "model.ckpt-4"
-    assert ending().reason == how
-
-
-def test_an_error_is_not_saved(train: Any, logdir: str, ending: Any) -> None:
-    """After an error the variables are not to be trusted: the last good checkpoint stays the newest."""
-
-    def body(supervisor: Any, sess: Any, model: Any) -> None:
-        assert supervisor.save_checkpoint() == f"{logdir}/model.ckpt-0"
-        sess.run(model.train_op)
-        raise ValueError("in the body")
-
-    with pytest.raises(ValueError, match="in the body"):
-        train(body=body, save_model_secs=9999)
-    assert newest(logdir) == "model.ckpt-0"
-    assert ending().final_checkpoint is None
-
-
 def test_a_straggler_is_named_and_fails_nothing(
     train: Any, logdir: str, ending: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -163,25 +134,6 @@ def test_what_blocks_in_the_session_is_released_before_the_grace_is_over(
         assert begun.wait(120)
     assert not looper.is_alive()
     assert "still running" not in caplog.text
-
-
-def test_each_opening_of_the_writer_has_its_own_file(
-    ours: Any, build_model: Callable[..., Any], logdir: str, read_events: Any
-) -> None:
-    """Sessions that follow within one second lose no event: each has a file of its own, with one graph in it."""
-    build_model()
-    supervisor = ours.Supervisor(logdir=logdir, save_summaries_secs=0, save_model_secs=0)
-    for number in range(3):
-        with supervisor.managed_session() as sess:
-            for step in range(10):
-                summary = v1.Summary(value=[v1.Summary.Value(tag="loss", simple_value=float(number))])
-                supervisor.summary_computed(sess, summary, step)
-    files = read_events(logdir, telemetry=False)
-    values = [[value.simple_value for event in file for value in event.summary.value] for file in files]
-    assert values == [[float(number)] * 10 for number in range(3)]
-    for file in files:
-        assert sum(event.HasField("graph_def") for event in file) == 1
-        assert [event.session_log.status for event in file if event.HasField("session_log")] == [START, STOP]
 
 
 def test_a_session_that_is_not_managed_is_saved_by_stop(

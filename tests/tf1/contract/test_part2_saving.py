@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -187,29 +186,6 @@ def test_a_global_step_that_never_rises_is_said_loudly(
         train(body=idle, save_model_secs=0.01)
     [warning] = {record.getMessage() for record in caplog.records if "global_step" in record.getMessage()}
     assert re.search(r"minimize|global_step=", warning)
-
-
-def test_keep_every_n_hours_survives_restarts(
-    ours: Any, build_model: Callable[..., Any], save_steps: Any, train: Any, logdir: str
-) -> None:
-    """An hour that began before the restart is up after it: the checkpoint that the hour spares stays on disk."""
-    save_steps(logdir, build_model(), 3)
-    ago = time.time() - 1.5 * 3600
-    Path(logdir, "checkpoint").write_text(
-        'model_checkpoint_path: "model.ckpt-3"\n'
-        'all_model_checkpoint_paths: "model.ckpt-3"\n'
-        f"all_model_checkpoint_timestamps: {time.time() - 1}\n"
-        f"last_preserved_timestamp: {ago}\n"
-    )
-    with tf.Graph().as_default():
-        model = build_model()
-        saver = v1.train.Saver(max_to_keep=1, keep_checkpoint_every_n_hours=1)
-        supervisor = ours.Supervisor(logdir=logdir, saver=saver, save_model_secs=9999)
-        with supervisor.managed_session() as sess:
-            for _ in range(2):
-                sess.run(model.train_op)
-                supervisor.save_checkpoint()
-    assert names(logdir) == ["model.ckpt-3", "model.ckpt-5"]
 
 
 def test_checkpoints_go_on_where_the_events_disk_hangs(

@@ -97,6 +97,7 @@ def flip(data: bytes, position: int = 5) -> bytes:
 
 NEWEST: dict[str, tuple[Harm, int, int]] = {
     # what is done to the newest of steps 3, 5 and 7: the step that is restored, how many are skipped
+    "index missing": (lambda run: path_of(run, 7, INDEX).unlink(), 5, 1),
     "index empty": (change(INDEX, lambda data: b""), 5, 1),
     "index longer": (change(INDEX, lambda data: data + b"\0" * 50), 5, 1),
     "index is text": (change(INDEX, lambda data: b"version https://git-lfs.github.com/spec/v1\n" * 3), 5, 1),
@@ -106,6 +107,7 @@ NEWEST: dict[str, tuple[Harm, int, int]] = {
     "index is a device": (instead(INDEX, lambda path: path.symlink_to("/dev/zero")), 5, 1),
     "index links to itself": (instead(INDEX, link_to_itself), 5, 1),
     "index links to nothing": (instead(INDEX, lambda path: path.symlink_to("gone")), 5, 1),
+    "data missing": (lambda run: path_of(run, 7, DATA).unlink(), 5, 1),
     "data longer": (change(DATA, lambda data: data + b"\0" * 50), 7, 0),
     "data shorter by a byte": (change(DATA, lambda data: data[:-1]), 5, 1),
     "data zeros": (change(DATA, lambda data: bytes(len(data))), 5, 1),
@@ -122,6 +124,9 @@ NEWEST: dict[str, tuple[Harm, int, int]] = {
     "two steps swapped": (lambda run: swap(run, 5, 7, INDEX, DATA), 7, 1),
     "graph missing": (lambda run: path_of(run, 7, ".meta").unlink(), 7, 0),
     "graph is a FIFO": (instead(".meta", os.mkfifo), 7, 0),
+    "state file missing": (lambda run: (run / "checkpoint").unlink(), 7, 0),
+    "state file empty": (as_state(Path.touch), 7, 0),
+    "state file cut": (as_state(lambda path: path.write_text('model_checkpoint_path: "model')), 7, 0),
     "state file is a FIFO": (as_state(os.mkfifo), 7, 0),
     "state file is a device": (as_state(lambda path: path.symlink_to("/dev/zero")), 7, 0),
     "state file links to itself": (as_state(link_to_itself), 7, 0),
@@ -190,8 +195,11 @@ def train_keeping(ours: Any, build_model: Any, run: Path) -> Callable[..., None]
 
 
 @pytest.mark.parametrize("damage", NEWEST)
-def test_the_right_checkpoint_is_restored(run: Path, train: Any, session_record: Any, damage: str) -> None:
-    """The newest that is whole is restored and training goes on from it; the record names what was skipped and why."""
+def test_the_right_checkpoint_is_restored(
+    run: Path, train: Any, session_record: Any, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    """The newest that is whole is restored and training goes on from it; the record, and the log, name what was skipped
+    and why."""
     harm, step, skipped = NEWEST[damage]
     harm(run)
     assert train(steps=2) == (step, step + 2)
@@ -199,7 +207,9 @@ def test_the_right_checkpoint_is_restored(run: Path, train: Any, session_record:
     session = session_record()
     assert session.restored_step == step
     assert len(session.skipped) == skipped
-    assert all(item.reason for item in session.skipped)
+    assert all(item.reason and item.path in caplog.text and item.reason in caplog.text for item in session.skipped)
+    assert bool(session.state_problem) == damage.startswith("state file")
+    assert (session.state_problem or "") in caplog.text
     assert (run / "notes.pbtxt").read_text() == "node {}\n"
 
 

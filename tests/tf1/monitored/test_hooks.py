@@ -244,33 +244,6 @@ def test_every_name_of_tensorflows_is_here() -> None:
     assert [name for name in names if not hasattr(supervisor_core, name)] == []
 
 
-def test_faults_of_the_world_do_not_stop_a_monitored_training(
-    build_model: Any, logdir: str, monkeypatch: pytest.MonkeyPatch, read_telemetry: Any, saved_steps: Any
-) -> None:
-    """A disk that is full for a while costs the checkpoints of that while; they are retried and recorded."""
-    from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
-
-    model = build_model()
-    write, fails = CheckpointWriter._write, [True, True]
-
-    def full(snapshot: Any, path: str) -> None:
-        if fails:
-            fails.pop()
-            raise OSError(28, "No space left on device")
-        write(snapshot, path)
-
-    options = supervisor_core.Options(retry_initial_secs=1e-3, retry_max_secs=1e-3)
-    with supervisor_core.MonitoredTrainingSession(
-        checkpoint_dir=logdir, save_checkpoint_steps=2, options=options
-    ) as sess:
-        monkeypatch.setattr(CheckpointWriter, "_write", staticmethod(full))
-        for _ in range(6):
-            sess.run(model.train_op)
-    errors = [record.error for record in read_telemetry(logdir) if record.kind == "checkpoint" and record.error]
-    assert len(errors) == 2 and all("No space left" in error for error in errors)
-    assert saved_steps(logdir)[-1] == 6
-
-
 def test_a_nan_that_fails(train: Any, build_model: Any) -> None:
     """Raises the error that programs catch."""
     loss = tf.constant(np.nan)

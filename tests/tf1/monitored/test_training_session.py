@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -15,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import supervisor_core
-from supervisor_core.base.errors import LogdirInUseError, NoUsableCheckpointError
+from supervisor_core.base.errors import LogdirInUseError
 from supervisor_core.checkpoint.store import StagedCheckpoint
 from supervisor_core.tf1.monitored import checkpoint_hook
 
@@ -117,17 +116,6 @@ def test_a_second_monitored_chief_is_refused(run_steps: Any, logdir: str) -> Non
     run_steps(2, body)
 
 
-def test_the_error_of_the_loop_is_raised_and_nothing_is_saved(
-    run_steps: Any, logdir: str, saved_steps: Any, read_telemetry: Any
-) -> None:
-    """As the original: a session that fails is not saved at its end; the stop record has the error."""
-    with pytest.raises(ValueError, match="of the loop"):
-        run_steps(3, lambda sess, model: (_ for _ in ()).throw(ValueError("of the loop")))
-    assert saved_steps(logdir) == [0]
-    [stop] = records(read_telemetry, logdir, "stop")
-    assert (stop.reason, stop.error) == ("error", "ValueError: of the loop")
-
-
 def test_an_error_is_saved_if_asked(run_steps: Any, logdir: str, saved_steps: Any) -> None:
     """With `Options.save_on_error` the last step is on disk although the loop failed; the error is raised as before."""
     with pytest.raises(ValueError, match="of the loop"):
@@ -135,22 +123,6 @@ def test_an_error_is_saved_if_asked(run_steps: Any, logdir: str, saved_steps: An
             3, lambda sess, model: (_ for _ in ()).throw(ValueError("of the loop")), options=OPTIONS(save_on_error=True)
         )
     assert saved_steps(logdir) == [0, 3]
-
-
-def test_ctrl_c_ends_a_monitored_session_with_a_save(run_steps: Any, logdir: str, read_telemetry: Any) -> None:
-    """Ctrl-C makes should_stop() true; when all is saved, KeyboardInterrupt comes."""
-
-    def body(sess: Any, model: Any) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        while not sess.should_stop():
-            sess.run(model.train_op)
-
-    with pytest.raises(KeyboardInterrupt):
-        run_steps(3, body)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    [stop] = records(read_telemetry, logdir, "stop")
-    assert (stop.reason, stop.signal) == ("signal", "SIGINT")
-    assert f"{logdir}/model.ckpt-{stop.final_checkpoint_step}" == v1.train.latest_checkpoint(logdir)
 
 
 def test_it_runs_without_a_global_step(logdir: str, caplog: pytest.LogCaptureFixture, read_events: Any) -> None:
@@ -237,21 +209,6 @@ def test_everybody_who_asks_for_the_logdirs_writer_gets_the_one(run_steps: Any, 
     assert [event.step for event in events if event.session_log.status == START] == [0, 77]
     assert "global_step/sec" in [value.tag for event in events for value in event.summary.value]
     assert logdir not in v1.summary.FileWriterCache._cache
-
-
-def test_a_monitored_session_passes_over_a_damaged_newest_checkpoint(
-    run_steps: Any, logdir: str, read_telemetry: Any
-) -> None:
-    """The newest whole one is restored, and the record says what was skipped; with none whole, an error lists them."""
-    run_steps(4, save_checkpoint_steps=2)
-    Path(f"{logdir}/model.ckpt-4.data-00000-of-00001").write_bytes(b"")
-    assert run_steps(1) == (2, 3)
-    *_, session = records(read_telemetry, logdir, "session")
-    assert [os.path.basename(item.path) for item in session.skipped] == ["model.ckpt-4"]
-    for path in Path(logdir).glob("*.index"):
-        path.write_bytes(b"")
-    with pytest.raises(NoUsableCheckpointError, match=r"model.ckpt-3"):
-        run_steps(1)
 
 
 def test_both_intervals_at_once_are_refused(train: Any, build_model: Any, logdir: str) -> None:
