@@ -1,7 +1,7 @@
 """`Snapshot`: holds one moment of the model in memory while it is written to disk. It adds nothing to the graph.
 `WatchedLoss`: a tensor that must be finite at that moment.
 
-prepare   memory is got for the values that have to be copied, while training goes on
+prepare   memory is got for the values that have to be copied, once, while training goes on
 take      between two steps every value that the saver saves is fetched. A prepared callable hands values out as they
           are in TensorFlow's memory, so this copies nothing (0.1 ms for 500 MB). A resource variable's buffer can be
           kept: the variable's next update finds it in use and makes a copy of its own. A ref variable's updates write
@@ -125,8 +125,8 @@ class Snapshot:
         return self._fetch is not None
 
     def prepare(self) -> None:
-        """Get the memory for what is copied: its pages appear as they are first written, which takes longer than the
-        copying. Training may go on meanwhile."""
+        """Get the memory for what is copied, once: its pages appear as they are first written. Training may go on
+        meanwhile."""
         if not self._room:
             self._room = dict(zip(self._copied, _new_room(self._sizes), strict=True))
 
@@ -165,9 +165,9 @@ class Snapshot:
         return with_nan
 
     def drop(self) -> None:
-        """Hold nothing any longer, whether or not a snapshot was taken, and written."""
+        """Let the values go, whether or not a snapshot was taken, and written. The memory for copies stays for the next
+        save: new pages take longer than the copying."""
         self._values = None
-        self._room = {}
 
     def _tensors(self, values: list[Any]) -> Iterator[TensorData]:
         """The values as they go into a checkpoint; each is let go of when the next one is asked for."""

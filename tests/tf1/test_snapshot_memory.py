@@ -62,6 +62,23 @@ def test_a_resource_variable_is_not_copied(graph: Any, session: Any, tmp_path: P
     snapshot.drop()
 
 
+def test_memory_for_copies_is_that_of_the_save_before(graph: Any, session: Any, tmp_path: Path) -> None:
+    """A ref variable is copied at each save, into the same pages."""
+    variable = v1.get_variable("a", [1000], initializer=v1.zeros_initializer(), use_resource=False)
+    snapshot = Snapshot(graph, v1.train.Saver())
+    session.run(v1.global_variables_initializer())
+    places = set()
+    for number in range(3):
+        session.run(v1.assign_add(variable, tf.ones([1000])).op)
+        take(snapshot, session)
+        places.add(snapshot._values[0].ctypes.data)  # type: ignore[index]
+        path = str(tmp_path / f"model.ckpt-{number}")
+        snapshot.write(path)
+        snapshot.drop()
+        np.testing.assert_array_equal(tf.train.load_checkpoint(path).get_tensor("a"), np.full(1000, number + 1.0))
+    assert len(places) == 1
+
+
 def test_copies_of_several_threads_are_whole(
     graph: Any, session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
