@@ -51,6 +51,11 @@ class JaxArrays:
         self.present_bytes = 0
         """The size of the program's own arrays: as much may be read, however little it takes when it is compressed."""
 
+    @property
+    def copies_memory(self) -> bool:
+        """See `ArrayKind.copies_memory`."""
+        return not self.by_reference
+
     def matches(self, value: Any) -> bool:
         """See `ArrayKind.matches`."""
         return isinstance(value, jax.Array)
@@ -60,13 +65,16 @@ class JaxArrays:
         if not value.is_fully_addressable:
             raise TypeError("an array of which this process has only a part")
 
-    def copy(self, value: Any) -> Any:
+    def copy(self, value: Any, into: Any = None) -> Any:
         """See `ArrayKind.copy`."""
         self.check(value)
         if self.by_reference:
             value.copy_to_host_async()
             return value
-        return np.array(value)
+        if into is None:
+            return np.array(value)
+        np.copyto(into, np.asarray(value))
+        return into
 
     def save(self, arrays: Mapping[str, Any], path: str) -> Written:
         """See `ArrayKind.save`.

@@ -101,6 +101,7 @@ class ShardedArrays:
 
     name = "sharded"
     file = FOLDER
+    copies_memory = False
 
     def __init__(self, present: Callable[[], Mapping[str, Sharded]]) -> None:
         self._present = present
@@ -113,7 +114,7 @@ class ShardedArrays:
     def check(self, value: Any) -> None:
         """See `ArrayKind.check`."""
 
-    def copy(self, value: Any) -> Any:
+    def copy(self, value: Any, into: Any = None) -> Any:
         """See `ArrayKind.copy`: the pieces are written already.
 
         Raises:

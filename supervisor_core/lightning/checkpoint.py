@@ -109,6 +109,7 @@ class CheckpointFile:
 
     name = "lightning"
     file = contents.LIGHTNING
+    copies_memory = False
 
     def __init__(self, *, trust: bool = False) -> None:
         self._trust = trust
@@ -120,7 +121,7 @@ class CheckpointFile:
     def check(self, value: Any) -> None:
         """See `ArrayKind.check`: whether it can be pickled is known when it is."""
 
-    def copy(self, value: Any) -> Copy:
+    def copy(self, value: Any, into: Any = None) -> Copy:
         """See `ArrayKind.copy`; waits for the device."""
         checkpoint = value.checkpoint
         try:

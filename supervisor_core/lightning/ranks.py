@@ -18,6 +18,7 @@ from supervisor_core.lightning.checkpoint import LightningState
 from supervisor_core.torch.tensors import model_limits
 from supervisor_core.training.ranks import RanksState
 from supervisor_core.training.state import Captured
+from supervisor_core.training.tree import Room
 
 HOOK_STATE = "The state of DistributedDataParallel's communication hook is not captured."
 
@@ -38,7 +39,7 @@ class FitRanksState(RanksState):
             self.failure = error
         super().collect()
 
-    def capture(self, step: int, *, in_place: bool = False) -> Captured:
+    def capture(self, step: int, *, in_place: bool = False, room: Room | None = None) -> Captured:
         """See `RanksState.capture`.
 
         Raises:
@@ -48,7 +49,7 @@ class FitRanksState(RanksState):
             raise CheckpointError(
                 "Rank 0 saves nothing of Lightning's alone: hooks of the program may wait for the others."
             )
-        return super().capture(step, in_place=in_place)
+        return super().capture(step, in_place=in_place, room=room)
 
     def release(self) -> None:
         """See `RanksState.release`."""

@@ -24,6 +24,7 @@ class TorchTensors:
 
     name = "torch"
     file = contents.TORCH
+    copies_memory = True
 
     def matches(self, value: Any) -> bool:
         """See `ArrayKind.matches`."""
@@ -36,9 +37,11 @@ class TorchTensors:
         if value.dtype not in _NAMES:
             raise TypeError(f"a {type(value).__name__} of {value.dtype}, which a checkpoint cannot hold")
 
-    def copy(self, value: Any) -> Any:
+    def copy(self, value: Any, into: Any = None) -> Any:
         """See `ArrayKind.copy`; waits for the device."""
         self.check(value)
+        if into is not None:
+            return into.copy_(value.detach())
         if value.numel() * value.element_size() < LARGE_BYTES:
             return value.detach().to("cpu", copy=True).contiguous()
         # numpy asks the kernel for huge pages: a quarter of the time, which goes into making pages.

@@ -13,6 +13,7 @@ from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.training.objects import Part
 from supervisor_core.training.position import BATCHES
 from supervisor_core.training.state import DATA, Captured, TrainingState, digest
+from supervisor_core.training.tree import Room
 
 TIMEOUT = timedelta(hours=24)
 """How long the ranks wait for one that is alive and does not come, as where it evaluates for all."""
@@ -127,7 +128,7 @@ class RanksState(TrainingState):
         for part in self.shards:
             part.release()
 
-    def capture(self, step: int, *, in_place: bool = False) -> Captured:
+    def capture(self, step: int, *, in_place: bool = False, room: Room | None = None) -> Captured:
         """See `TrainingState.capture`; on rank 0, with what was collected last.
 
         Raises:
@@ -136,7 +137,7 @@ class RanksState(TrainingState):
         """
         if self.failure is not None:
             raise self.failure
-        captured = super().capture(step, in_place=in_place)
+        captured = super().capture(step, in_place=in_place, room=room)
         collected = self._collected
         if collected is None:
             return replace(captured, not_captured=(*captured.not_captured, ALONE))

@@ -39,7 +39,7 @@ from supervisor_core.run.fold.goodput import COMPLETED
 from supervisor_core.run.model.words import counted
 from supervisor_core.training.save_point import Due, SavePolicy
 from supervisor_core.training.state import COMPARED, Captured, Exactness, TrainingState
-from supervisor_core.training.tree import read_tree, write_tree
+from supervisor_core.training.tree import Room, read_tree, write_tree
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -111,6 +111,7 @@ class Saver(Checkpoints):
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._current: Job | None = None
         self._held: Job | None = None
+        self._room = Room()
         self._put_lock = threading.Lock()
         self._stage = _WRITING
         self._skipped: Sequence[Skipped] = ()
@@ -387,7 +388,7 @@ class Saver(Checkpoints):
         self._plan(step)
         job = Job(step, trigger, version=self._version, in_place=self._options.snapshot == "shards")
         try:
-            job.captured = self._state.capture(step, in_place=job.in_place)
+            job.captured = self._state.capture(step, in_place=job.in_place, room=self._room)
             self._warn_of(job)
         except Exception as error:
             job.error = error
@@ -432,9 +433,11 @@ class Saver(Checkpoints):
                 _LOG.exception("The save of step %d cannot be recorded.", job.step)
                 job.error = job.error or error
             finally:
+                if not job.in_place and (self._held is None or self._held.captured is not job.captured):
+                    self._room.keep(job.captured.tree, self._state.kinds)
                 self._current = None
                 job.done.set()
-                del job  # with the copy of the state, which would stay in memory until the next save
+                del job  # with the copy of the state, as far as the next one has no room in it
 
     def _write(self, job: Job) -> Sealed:
         """Write a checkpoint, and seal it; in the saving thread."""

@@ -20,7 +20,7 @@ from supervisor_core.training import random_state
 from supervisor_core.training.objects import Environment, Part, access, flattened
 from supervisor_core.training.random_state import RandomSource, process_sources
 from supervisor_core.training.step_loop import LoopWatch
-from supervisor_core.training.tree import ArrayKind, Copied, NumpyArrays, check_tree, copy_tree, other_dtypes
+from supervisor_core.training.tree import ArrayKind, Copied, NumpyArrays, Room, check_tree, copy_tree, other_dtypes
 
 DATA = "data"
 """The name of the object that keeps the position in the training data."""
@@ -174,16 +174,17 @@ class TrainingState:
                 f"{type(error).__name__}: {error}"
             ) from error
 
-    def capture(self, step: int, *, in_place: bool = False) -> Captured:
+    def capture(self, step: int, *, in_place: bool = False, room: Room | None = None) -> Captured:
         """Copy the state of this moment to host memory.
 
         Args:
             in_place: refer to the arrays of the objects instead: the training waits until they are written.
+            room: see `copy_tree`.
 
         Raises:
             CheckpointError: if an object's state has a value that cannot be saved.
         """
-        tree = self.copied(self.objects, in_place=in_place)
+        tree = self.copied(self.objects, in_place=in_place, room=room)
         self._say_changes(tree["objects"])
         has_data = self.has_data
         is_data_named = has_data or self.data_by_step or (self.watch is not None and self.watch.sees_data)
@@ -215,11 +216,12 @@ class TrainingState:
         unsaved = (item.limit for item in self.objects.values() if isinstance(item, Environment))
         return (*self.limits(), *watched, *unsaved)
 
-    def copied(self, names: Iterable[str], *, in_place: bool = False) -> dict[str, Any]:
+    def copied(self, names: Iterable[str], *, in_place: bool = False, room: Room | None = None) -> dict[str, Any]:
         """Return the states of objects, by their names, and the random states, copied to host memory.
 
         Args:
             in_place: see `capture`; the position in the data is copied all the same.
+            room: see `copy_tree`.
 
         Raises:
             CheckpointError: if an object's state has a value that cannot be saved.
@@ -230,6 +232,7 @@ class TrainingState:
                 self.kinds,
                 f"state[{name!r}]",
                 in_place=in_place and name != DATA,
+                room=room,
             )
             for name in names
         }

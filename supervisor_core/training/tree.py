@@ -38,6 +38,10 @@ class ArrayKind(Protocol):
     file: str
     """Name of its file, or directory, in a checkpoint."""
 
+    @property
+    def copies_memory(self) -> bool:
+        """Whether `copy` returns memory that only the copy has."""
+
     def matches(self, value: Any) -> bool:
         """Return whether a leaf is an array of this kind. Must not import the framework."""
 
@@ -48,8 +52,11 @@ class ArrayKind(Protocol):
             TypeError: for any other; says what it is.
         """
 
-    def copy(self, value: Any) -> Any:
+    def copy(self, value: Any, into: Any = None) -> Any:
         """Return a copy in host memory, which later changes of the value do not reach.
+
+        Args:
+            into: an earlier copy of the same type and shape, to be overwritten; None for new memory.
 
         Raises:
             TypeError: see `check`.
@@ -76,6 +83,7 @@ class NumpyArrays:
 
     name = "numpy"
     file = contents.NUMPY
+    copies_memory = True
 
     def matches(self, value: Any) -> bool:
         """See `ArrayKind.matches`."""
@@ -88,12 +96,15 @@ class NumpyArrays:
         if dtype.newbyteorder("=").str[1:] not in _NAMES:
             raise TypeError(f"an array of {dtype}, which a checkpoint cannot hold")
 
-    def copy(self, value: Any) -> Any:
+    def copy(self, value: Any, into: Any = None) -> Any:
         """See `ArrayKind.copy`."""
         import numpy as np
 
         self.check(value)
-        return np.array(value, copy=True, order="C")
+        if into is None:
+            return np.array(value, copy=True, order="C")
+        np.copyto(into, value)
+        return into
 
     def save(self, arrays: Mapping[str, Any], path: str) -> Written:
         """See `ArrayKind.save`."""
@@ -144,12 +155,44 @@ class Copied(NamedTuple):
     value: Any
 
 
-def copy_tree(tree: Any, kinds: tuple[ArrayKind, ...], path: str = "state", *, in_place: bool = False) -> Any:
+class Room:
+    """The memory of copies that are written, for the next ones: to get new pages takes longer than to copy."""
+
+    def __init__(self) -> None:
+        self._free: dict[Any, list[Any]] = {}
+
+    def take(self, kind: ArrayKind, value: Any) -> Any:
+        """Return memory for the copy of an array; None without any."""
+        free = self._free.get((kind.name, value.dtype, tuple(value.shape))) if kind.copies_memory else None
+        return free.pop() if free else None
+
+    def keep(self, tree: Any, kinds: tuple[ArrayKind, ...]) -> None:
+        """Keep the copies of a tree, which nobody needs any longer, and no others."""
+        names = {kind.name for kind in kinds if kind.copies_memory}
+        free: dict[Any, list[Any]] = {}
+
+        def keep(leaf: Any, _: str) -> None:
+            if isinstance(leaf, Copied) and leaf.kind in names and leaf.value.nbytes >= _WORTH_BYTES:
+                key = (leaf.kind, leaf.value.dtype, tuple(leaf.value.shape))
+                free.setdefault(key, []).append(leaf.value)
+
+        mapped(tree, keep)
+        self._free = free
+
+
+_WORTH_BYTES = 256 << 10
+"""Below this size malloc keeps the memory itself."""
+
+
+def copy_tree(
+    tree: Any, kinds: tuple[ArrayKind, ...], path: str = "state", *, in_place: bool = False, room: Room | None = None
+) -> Any:
     """Return a tree with copies of its containers, and a `Copied` for each array, unless it is one already.
 
     Args:
         path: its name, for errors.
         in_place: refer to the arrays, as they are: nothing may change them until they are written.
+        room: where copies go; None for new memory.
 
     Raises:
         CheckpointError: for a value that cannot be saved; names its path and its type.
@@ -157,7 +200,8 @@ def copy_tree(tree: Any, kinds: tuple[ArrayKind, ...], path: str = "state", *, i
 
     def array(kind: ArrayKind, value: Any) -> Copied:
         if not in_place:
-            return Copied(kind.name, kind.copy(value))
+            kind.check(value)
+            return Copied(kind.name, kind.copy(value, None if room is None else room.take(kind, value)))
         kind.check(value)
         return Copied(kind.name, value)
 

@@ -229,12 +229,12 @@ def test_a_number_of_steps_that_is_none(tmp_path: Path) -> None:
 
 
 def test_the_copy_of_a_state_is_let_go_when_it_is_saved(tmp_path: Path) -> None:
-    """It would otherwise be in memory, of the host or of a device, until the next save."""
+    """A small array, or one on a device, would otherwise be in memory until the next save."""
     copies: list[weakref.ref[Any]] = []
 
     class Copied(NumpyArrays):
-        def copy(self, value: Any) -> Any:
-            copied = super().copy(value)
+        def copy(self, value: Any, into: Any = None) -> Any:
+            copied = super().copy(value, into)
             copies.append(weakref.ref(copied))
             return copied
 
