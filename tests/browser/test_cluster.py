@@ -98,20 +98,6 @@ def test_a_cluster_that_is_done_is_not_in_trouble(shown: Any, board: Any) -> Non
     shown.find(".chart .muted", has_text="dashed: recomputed").first.wait_for()
 
 
-def test_workers_and_recoveries_can_be_had_as_csv(shown: Any, board: Any) -> None:
-    """Raw, in tables of their own."""
-    shown.open(board, run="small")
-    texts = {}
-    for name in ("restarts within a session", "workers"):
-        with shown.page.expect_download() as waiting:
-            shown.frame.get_by_role("button", name=f"Download {name} as CSV").click()
-        texts[name] = Path(waiting.value.path()).read_text().splitlines()
-    assert texts["workers"][0].startswith("worker,state,present,since,last_seen,step,steps,starts,phase,waiting_for")
-    assert [line.split(",")[0] for line in texts["workers"][1:]] == ["worker:1", "worker:0", "worker:2", "ps:0", "ps:1"]
-    assert len(texts["restarts within a session"]) == 3
-    assert "UnavailableError" in texts["restarts within a session"][1]
-
-
 def test_names_of_workers_are_whole_on_a_telephone(tab: Callable[..., Any], board: Any) -> None:
     """The number at a name's end is not cut off, with the sign before it."""
     shown = tab(viewport={"width": 360, "height": 740}).open(board, run="hundred")

@@ -171,17 +171,6 @@ def test_a_report_fits_a_telephone(tab: Callable[..., Any], told: Any, tmp_path:
         assert text.evaluate("element => element.scrollWidth <= element.clientWidth + 1")
 
 
-def test_a_report_is_printed_whole(tab: Callable[..., Any], told: Any, tmp_path: Path) -> None:
-    """With its stacks open, and the moment that it is of."""
-    shown = open_report(told, tab(color_scheme="dark"), "stormy", tmp_path / "report.html")
-    with shown.printing():
-        assert shown.cut() == []
-        assert "queue.get()" in shown.find(".stalls").inner_text()
-        assert shown.find(".updated").is_visible()
-        assert not shown.find("#supervisor button:visible").count()
-    assert shown.page.pdf()[:4] == b"%PDF"
-
-
 def test_what_was_left_out_is_said_first(
     tab: Callable[..., Any], told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,54 +54,11 @@ def test_steps_are_numbers(tmp_path: Path, writer: Any, steps_of: Any) -> None:
     assert steps_of(CheckpointStore(tmp_path)) == [1001, 1000, 999, None]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda run: os.truncate(run / "model.ckpt-300.data-00000-of-00001", 700),
-        lambda run: os.truncate(run / "model.ckpt-300.data-00000-of-00001", 0),
-        lambda run: (run / "model.ckpt-300.data-00000-of-00001").unlink(),
-        lambda run: (run / "model.ckpt-300.index").unlink(),
-        lambda run: os.truncate(run / "model.ckpt-300.index", 50),
-        lambda run: flip(run / "model.ckpt-300.index", 20),
-        lambda run: flip(run / "model.ckpt-300.data-00000-of-00001", 1100),
-        lambda run: [path.unlink() for path in run.glob("model.ckpt-300.*")],
-    ],
-    ids=["data cut", "data empty", "data gone", "index gone", "index cut", "index flipped", "data flipped", "all gone"],
-)
-def test_a_damaged_newest_falls_back(logdir: Path, damage: Callable[[Path], Any]) -> None:
-    """Whatever happened to the newest, the next is chosen, and which was skipped and why is said."""
-    damage(logdir)
-    recovery = CheckpointStore(logdir).newest_usable()
-    assert recovery.chosen.step == 200
-    assert [item.path for item in recovery.skipped] == [str(logdir / "model.ckpt-300")]
-    assert "model.ckpt-300" in recovery.skipped[0].reason
-
-
 def flip(path: Path, position: int) -> None:
     """Alter one byte of a file."""
     content = bytearray(path.read_bytes())
     content[position] ^= 0x10
     path.write_bytes(content)
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (None, "the state file 'checkpoint' is missing"),
-        (b"", "it is empty"),
-        (b'model_checkpoint_path: "model.ck', "cannot be understood"),
-        (b"\x93\x00\xff", "it is not text"),
-        (b"garbage", "cannot be understood"),
-    ],
-)
-def test_without_a_usable_state_file_the_disk_is_searched(logdir: Path, content: bytes | None, words: str) -> None:
-    """A state file that is torn, empty, binary or gone costs nothing but a word about it."""
-    (logdir / "checkpoint").unlink()
-    if content is not None:
-        (logdir / "checkpoint").write_bytes(content)
-    recovery = CheckpointStore(logdir).newest_usable()
-    assert (recovery.chosen.step, recovery.chosen.source) == (300, "disk")
-    assert words in recovery.state_problem
 
 
 def test_a_torn_state_file_of_an_empty_run_is_said(tmp_path: Path) -> None:

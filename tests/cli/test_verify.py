@@ -182,20 +182,6 @@ def test_json(run: Run, logdir: Path) -> None:
     }
 
 
-def test_a_remote_logdir(run: Run, logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in an object store are verified through fsspec."""
-    import fsspec
-
-    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    memory = fsspec.filesystem("memory")
-    for path in logdir.rglob("*"):
-        if path.is_file():
-            memory.pipe(f"/verify-test/{path.relative_to(logdir)}", path.read_bytes())
-    result = run("verify", "memory://verify-test")
-    assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("first\n  good     step 200 ")
-
-
 def test_a_directory_that_may_not_be_searched(run: Run, logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What could not be looked at is listed, and is no all-clear: status 1."""
     real = os.scandir

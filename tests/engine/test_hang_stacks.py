@@ -6,7 +6,6 @@ import faulthandler
 import io
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangs import HANGING_LINE, HOLD_LOCK_OF_INTERPRETER
 
 from supervisor_core.engine import hang_stacks
 from supervisor_core.engine.hang_stacks import DeadManTimer, HangStacks
@@ -101,39 +99,6 @@ def wait_until(condition: Callable[[], bool]) -> None:
     pause = threading.Event()
     while not condition():
         pause.wait(0.01)
-
-
-def test_a_hang_with_the_interpreter_s_lock_leaves_its_line(tmp_path: Path) -> None:
-    """Native code holds the lock: no thread of Python runs any more, and yet the file has the line that hangs."""
-    script = tmp_path / "train.py"
-    script.write_text(
-        HOLD_LOCK_OF_INTERPRETER
-        + f"""
-from pathlib import Path
-from supervisor_core.engine.hang_stacks import DeadManTimer
-from supervisor_core.process.stacks_file import StacksFile
-file = StacksFile(Path({str(tmp_path)!r}) / "s1.stacks", "s1")
-DeadManTimer(file.descriptor).arm(3.0)  # long after the line below has begun
-hold_lock_of_interpreter()
-"""
-    )
-    with subprocess.Popen([sys.executable, script]) as hung:
-        path = tmp_path / "s1.stacks"
-
-        def is_written() -> bool:  # frame by frame, the outermost one last
-            looks = () if (reading := read_stacks(path)) is None else reading.looks
-            return any(frames[0].endswith("<module>") for look in looks for frames in look.stacks.values() if frames)
-
-        try:
-            wait_until(lambda: is_written() or hung.poll() is not None)
-            assert hung.poll() is None
-            reading = read_stacks(path)
-            assert reading is not None and reading.pid == hung.pid
-            [look] = reading.looks
-            assert look.by_timer
-            assert look.stacks["MainThread"][-1] == f"{script}:{HANGING_LINE} hold_lock_of_interpreter"
-        finally:
-            hung.kill()
 
 
 def test_a_timer_that_is_armed_again_does_not_fire(file: StacksFile) -> None:

@@ -363,21 +363,6 @@ def trainer() -> Iterator[Callable[[str], Trainer]]:
             pass
 
 
-ORDERLY = """
-with SignalWatch(on_signal) as watch:
-    say("ready")
-    stop.wait()
-    print("saved")
-watch.finish()
-print("went on")
-"""
-
-
-def test_sigterm(trainer: Any) -> None:
-    """A SIGTERM is acted upon, the block ends as it wants, and the process then dies of SIGTERM; output is flushed."""
-    assert trainer(ORDERLY).play("ready", signal.SIGTERM, "acting upon 15").end() == (-signal.SIGTERM, "saved\n", "")
-
-
 def test_a_signal_that_comes_twice_at_once(trainer: Any) -> None:
     """A SIGTERM that a wrapper sends to the process and to its group counts once, and is acted upon once."""
     process = trainer(
@@ -394,23 +379,6 @@ def test_a_signal_that_comes_twice_at_once(trainer: Any) -> None:
         """
     )
     process.play("ready", signal.SIGTERM, "acting upon 15", "still here")
-    assert process.end() == (-signal.SIGTERM, "", "")
-
-
-def test_stuck_in_native_code(trainer: Any) -> None:
-    """A signal is acted upon while the main thread is inside native code, where Python calls no handler."""
-    process = trainer(
-        """
-        def release(signum):
-            say(f"acting upon {signum}")
-            libc.pthread_mutex_unlock(mutex)
-        with SignalWatch(release) as watch:
-            stuck()
-            say(f"received {watch.received}")
-        watch.finish()
-        """
-    )
-    process.play("ready", signal.SIGTERM, "acting upon 15", "received 15")
     assert process.end() == (-signal.SIGTERM, "", "")
 
 
@@ -468,26 +436,6 @@ def test_end_process_while_stuck(trainer: Any, signum: int) -> None:
     )
     process.play("ready", signum)
     assert process.end() == (-signum, "", "")
-
-
-def test_users_handler(trainer: Any) -> None:
-    """A handler that the user installed is called after the record, each time; the end is then the user's affair."""
-    process = trainer(
-        """
-        def mine(signum, frame):
-            say(f"mine {signum} {watch.received}")
-        signal.signal(signal.SIGTERM, mine)
-        signal.signal(signal.SIGINT, mine)
-        with SignalWatch(lambda signum: stop.set()) as watch:
-            signal.raise_signal(signal.SIGTERM)
-            stop.wait()
-            signal.raise_signal(signal.SIGINT)
-        watch.finish()
-        watch.end_process()
-        say("went on")
-        """
-    )
-    assert process.end() == (0, "mine 15 15\nmine 2 15\nwent on\n", "")
 
 
 def test_forked_child(trainer: Any) -> None:

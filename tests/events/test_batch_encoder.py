@@ -86,19 +86,6 @@ def test_a_large_payload_is_not_copied() -> None:
     assert b"".join(batch.chunks) == event_format.frame(event)
 
 
-def test_metadata_goes_once_into_each_file(read_bytes: Callable[..., Any]) -> None:
-    """Repeated metadata is left out, until a new file needs it again; plain payloads are never touched."""
-    value = Summary.Value(tag="a", simple_value=1.0)
-    value.metadata.plugin_data.plugin_name = "p"
-    data = Summary(value=[value]).SerializeToString()
-    encoder = BatchEncoder()
-    items = [(SUMMARY_ONCE, data, 1, 1.0), (SUMMARY_ONCE, data, 2, 1.0), (5, data, 3, 1.0)]
-    found = events_in(encoder.encode(items), read_bytes)
-    encoder.clear_metadata()
-    found += events_in(encoder.encode([(SUMMARY_ONCE, data, 4, 1.0)]), read_bytes)
-    assert [event.summary.value[0].HasField("metadata") for event in found] == [True, False, True, True]
-
-
 def test_a_summary_that_is_malformed_within_is_left_as_it_is(read_bytes: Callable[..., Any]) -> None:
     """What cannot be read cannot be stripped; it is the caller's, byte for byte, and the batch goes on."""
     broken = b"\x0a\x02\x4a\x7f"

@@ -17,7 +17,6 @@ from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.index import LogdirIndex, RunIndex
 from supervisor_core.storage.filesystem import DirectoryEntry, ReadFile
 from supervisor_core.storage.local import LocalFilesystem
-from tests.cases import each
 
 
 def write(directory: Path, *steps: int, name: str | None = None) -> str:
@@ -72,26 +71,6 @@ def test_a_refresh_brings_only_what_is_new(tmp_path: Path) -> None:
         change = index.refresh()
     assert change.removed == ()
     assert {name: steps(chunks) for name, chunks in change.changed.items()} == {"b": [2]}
-
-
-def test_runs_come_and_go(tmp_path: Path) -> None:
-    """A new directory is added, a deleted one removed."""
-    write(tmp_path / "a", 1)
-    index = refreshed(str(tmp_path))
-    path = write(tmp_path / "b", 1)
-    assert tuple(index.refresh().changed) == ("b",)
-    os.unlink(path)
-    assert index.refresh().removed == ("b",)
-    assert tuple(index.runs) == ("a",)
-
-
-@each("include, exclude, names", [("^a", None, ["a", "ab"]), (None, "b$", ["a"])])
-def test_runs_are_chosen_by_name(tmp_path: Path, include: str | None, exclude: str | None, names: list[str]) -> None:
-    """Expressions match anywhere in a run's name."""
-    for name in ("a", "ab", "b"):
-        write(tmp_path / name, 1)
-    index = refreshed(str(tmp_path), include=include, exclude=exclude)
-    assert list(index.runs) == names
 
 
 def test_files_of_a_run_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -208,29 +187,6 @@ def test_a_directory_that_has_just_changed_is_not_trusted(tmp_path: Path, watche
     index = refreshed(str(tmp_path), filesystem=watched, clock=clock)
     index.refresh()
     assert watched.listed == [str(tmp_path)] * 2
-
-
-def test_a_logdir_may_come_later(tmp_path: Path) -> None:
-    """TensorBoard may be started before the training: there are no runs yet, and no error."""
-    index = LogdirIndex(str(tmp_path / "logs"))
-    assert (index.refresh().changed, index.problems) == ({}, ())
-    write(tmp_path / "logs", 1)
-    assert tuple(index.refresh().changed) == tuple(index.runs) == (".",)
-
-
-def test_progress_is_reported(tmp_path: Path) -> None:
-    """After each run, with how many there are."""
-    for name in "abc":
-        write(tmp_path / name, 1)
-    calls: list[tuple[int, int]] = []
-    LogdirIndex(str(tmp_path)).refresh(lambda done, total: calls.append((done, total)))
-    assert calls == [(1, 3), (2, 3), (3, 3)]
-
-
-def test_an_expression_that_is_none_is_refused(tmp_path: Path) -> None:
-    """The error says which one and why."""
-    with pytest.raises(ValueError, match="exclude is no regular expression"):
-        LogdirIndex(str(tmp_path), exclude="[")
 
 
 def test_few_descriptors_are_enough(tmp_path: Path) -> None:

@@ -196,19 +196,6 @@ def test_a_failed_sync_comes_back_to_who_asked_for_it(
     assert (faulty.creations, writer.written, writer.dropped) == (2, 2, 0)
 
 
-def test_a_deleted_logdir_is_made_again(make_writer: Callable[..., EventsWriter], read_logdir: Any) -> None:
-    """``rm -r`` under a running training costs what was in there, not what comes after."""
-    import shutil
-
-    writer = make_writer()
-    writer.scalar("a", 1.0, 1)
-    writer.flush()
-    shutil.rmtree(writer.logdir)
-    writer.scalar("a", 1.0, 2)
-    writer.close()
-    assert [contents.steps for contents in read_logdir(writer.logdir)] == [[2]]
-
-
 def test_metadata_is_written_again_into_a_new_file(
     make_writer: Callable[..., EventsWriter], faulty: Any, io_error: OSError, read_logdir: Any
 ) -> None:

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import gc
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from supervisor_core.base.errors import WaitTimeoutError, WriterClosedError
 from supervisor_core.events import writer_thread
 from supervisor_core.events.writer_thread import EventQueue, WriteRequest
 from tests.cases import each
@@ -46,29 +44,6 @@ def steps(items: list[Any]) -> list[int]:
     return [item[2] for item in items]
 
 
-def test_items_are_taken_in_order_with_the_requests_behind_them() -> None:
-    """A request covers what was added before it."""
-    queue = make()
-    request = WriteRequest()
-    add(queue, 1, 2)
-    queue.submit(request)
-    assert queue.gather(60.0) is None
-    items, requests = queue.take()
-    assert (steps(items), requests) == ([1, 2], [request])
-    assert queue.take() == ([], [])
-
-
-def test_gathering_wakes_for_the_first_event() -> None:
-    """A consumer asleep is woken by the first scalar, whose producer takes no lock for the later ones."""
-    queue = make()
-    with ThreadPoolExecutor() as pool:
-        gathered = pool.submit(queue.gather, 0.0)
-        add(queue, 1)
-        gathered.result(30)
-    assert queue.wake_above == 4
-    assert steps(queue.take()[0]) == [1]
-
-
 @each("fill", [lambda queue: add(queue, *range(5)), lambda queue: add_bytes(queue, 401)])
 def test_gathering_ends_early_when_much_has_come(fill: Any) -> None:
     """With a quarter of the bound waiting, in events or in bytes, the consumer does not wait out its time."""
@@ -77,40 +52,6 @@ def test_gathering_ends_early_when_much_has_come(fill: Any) -> None:
         gathered = pool.submit(queue.gather, 1000.0)
         fill(queue)
         gathered.result(30)
-
-
-def test_a_full_queue_holds_its_producers_until_there_is_room() -> None:
-    """Backpressure: the add that overfills waits, nothing is dropped, and the order stays."""
-    queue = make()
-    queue.begin()
-    added = threading.Event()
-
-    def produce() -> None:
-        add(queue, *range(9))
-        added.set()
-
-    thread = threading.Thread(target=produce)
-    thread.start()
-    taken: list[int] = []
-    while not added.is_set() or queue.items:
-        queue.gather(0.0)
-        taken += steps(queue.take()[0])
-        if len(taken) == 9:
-            break
-    thread.join(30)
-    assert (taken, queue.dropped) == (list(range(9)), 0)
-
-
-@each("fill", [lambda queue: add(queue, *range(30)), lambda queue: [add_bytes(queue, 90) for _ in range(30)]])
-def test_no_producer_waits_while_the_consumer_fails(fill: Any) -> None:
-    """During an outage what fits is kept, the newest is dropped and counted, and no producer is held."""
-    queue = make()
-    queue.take_requests()
-    fill(queue)
-    first = list(queue.items)
-    fill(queue)
-    assert (len(queue.items), queue.dropped) == (8, 52)
-    assert list(queue.items) == first
 
 
 def test_bytes_are_bounded_too() -> None:
@@ -125,19 +66,6 @@ def test_bytes_are_bounded_too() -> None:
     queue.take_requests()
     add_bytes(queue, 700)
     assert (len(queue.items), queue.dropped) == (1, 1)
-
-
-def test_a_consumer_that_hangs_costs_one_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When nothing moves for the time allowed, events are dropped at once until the consumer moves again."""
-    monkeypatch.setattr(writer_thread, "FULL_WAIT_SECS", 0.0)
-    queue = make()
-    add(queue, *range(12))
-    assert (steps(list(queue.items)), queue.dropped) == (list(range(8)), 4)
-    assert queue._stuck
-    queue.take()
-    assert not queue._stuck
-    add(queue, 12)
-    assert steps(list(queue.items)) == [12]
 
 
 def test_the_consumer_never_waits_for_itself() -> None:
@@ -163,20 +91,6 @@ def test_closing_takes_in_what_was_waiting_to_get_in() -> None:
     assert (steps(queue.take()[0]), queue.dropped) == (list(range(9)), 0)
 
 
-def test_a_closed_queue_refuses_and_keeps_nothing() -> None:
-    """Adding after the close raises each time and does not pile up."""
-    queue = make()
-    queue.submit(WriteRequest(close=True))
-    queue.take()
-    queue.end()
-    for _ in range(20):
-        with pytest.raises(WriterClosedError, match=r"reopen\(\)"):
-            add(queue, 1)
-        with pytest.raises(WriterClosedError):
-            add_bytes(queue, 1)
-    assert not queue.items
-
-
 def test_requests_to_a_queue_that_has_ended_are_answered() -> None:
     """A flush that comes a moment after the close does not wait."""
     queue = make()
@@ -186,17 +100,6 @@ def test_requests_to_a_queue_that_has_ended_are_answered() -> None:
     queue.submit(late)
     queue.wait(early, 0.0)
     queue.wait(late, 0.0)
-
-
-def test_waiting_for_a_request_has_a_limit() -> None:
-    """A flush with a timeout gives up and says how much is waiting."""
-    queue = make()
-    add(queue, 1, 2)
-    request = WriteRequest()
-    queue.submit(request)
-    with pytest.raises(WaitTimeoutError, match="2 events"):
-        queue.wait(request, 0.0)
-    assert queue.take()[1] == [request]
 
 
 def test_adding_from_within_adding_does_not_deadlock() -> None:

@@ -94,17 +94,6 @@ def test_a_mistake_changes_nothing(write, caplog: pytest.LogCaptureFixture, how:
         assert admitted(access) == ["bob"]
 
 
-def test_a_new_certificate_takes_effect(write, file: Path, certificates) -> None:
-    """A certificate or key that is replaced, as by an ACME client, is what the next connection gets."""
-    access = WebAccess(str(write("ann", 2, TLS)))
-    before = access.rules().context
-    assert access.rules().context is before
-    for name in ("crt", "key"):
-        shutil.copy(certificates.directory / f"client.{name}", file.parent / f"server.{name}")
-        os.utime(file.parent / f"server.{name}", (3, 3))
-    assert access.rules().context is not before
-
-
 def test_a_certificate_may_come_after_the_configuration_that_names_it(write, file: Path, certificates) -> None:
     """A changed configuration that names files which are not there yet is in force as soon as they are."""
     access = WebAccess(str(write("ann", 2, TLS)))

@@ -11,11 +11,8 @@ from pathlib import Path
 import pytest
 
 from supervisor_core.metrics.exporter import Exporter
-from supervisor_core.metrics.listener import SECURITY_HEADERS
 from supervisor_core.metrics.web import Web
 from supervisor_core.metrics.web_config import WebAccess
-
-PAGES = ("/", "/alerts", "/metrics", "/-/ready", "/-/healthy", "/nothing")
 
 
 def test_the_one_style_is_allowed_by_its_digest(exporter_of: Callable[..., Exporter], tmp_path: Path, ask) -> None:
@@ -62,13 +59,3 @@ def test_a_strange_name_is_refused_before_a_password(
     with Web(exporter_of(tmp_path), ":0", access=WebAccess(str(config))) as web:
         assert ask(web, Host="evil.example").status == 421
         assert ask(web, Host="localhost").status == 401
-
-
-@pytest.mark.parametrize("path", PAGES)
-def test_every_page_has_the_headers(exporter_of: Callable[..., Exporter], tmp_path: Path, ask, path: str) -> None:
-    """Nothing in it runs or is loaded, no other page frames it, no link gives its address away."""
-    with Web(exporter_of(tmp_path), ":0") as web:
-        headers = ask(web, path).headers
-    policy = headers["Content-Security-Policy"]
-    assert policy.startswith(SECURITY_HEADERS["Content-Security-Policy"])
-    assert {name: headers[name] for name in SECURITY_HEADERS} == {**SECURITY_HEADERS, "Content-Security-Policy": policy}

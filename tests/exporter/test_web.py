@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import http.client
 import os
 import re
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 
 from supervisor_core.base.errors import OptionsError
 from supervisor_core.metrics.exporter import Exporter
@@ -23,7 +21,6 @@ from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 PASSWORD = "correct horse"
 TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"
-ACCEPT_OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 
 
 @pytest.fixture
@@ -68,27 +65,6 @@ def trusting(certificates, *own: str) -> ssl.SSLContext:
     for name in own:
         context.load_cert_chain(certificates.directory / f"{name}.crt", certificates.directory / f"{name}.key")
     return context
-
-
-def test_the_metrics_in_both_formats(web: Web, ask) -> None:
-    """Who asks for nothing gets text 0.0.4; Prometheus gets OpenMetrics, which parses strictly."""
-    text, newer = ask(web), ask(web, Accept=ACCEPT_OPENMETRICS)
-    assert (text.status, newer.status) == (200, 200)
-    assert text.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-    assert newer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0; charset=utf-8")
-    assert b'supervisor_global_step{run="a"} 5.0\n' in text.body
-    assert {family.name for family in openmetrics_families(newer.body.decode())} >= {"supervisor_global_step"}
-
-
-@pytest.mark.parametrize("accept", ["", ACCEPT_OPENMETRICS])
-def test_gzip_for_those_who_accept_it(web: Web, ask, accept: str) -> None:
-    """A body is compressed only for a client that says it can read that."""
-    packed, plain = ask(web, Accept=accept, Accept_Encoding="gzip"), ask(web, Accept=accept)
-    assert packed.headers["Content-Encoding"] == "gzip"
-    lines = [body.splitlines() for body in (gzip.decompress(packed.body), plain.body)]
-    one, other = ([line for line in found if not line.startswith(b"process_")] for found in lines)  # which change
-    assert one == other
-    assert "Content-Encoding" not in plain.headers
 
 
 def test_checks(tmp_path: Path, ask) -> None:

@@ -61,6 +61,7 @@ def test_what_is_done_again_after_a_kill_is_compared(tmp_path: Path, train: Trai
     if broken:
         assert check.is_equal is False and "loss" in (check.tag or "") and check.step in (12, 13)
         assert resumed.resume_exact is False and resumed.resume_reasons[0] == f"{check.text}."
+        assert f"The resume is not exact: {check.text}" in done.stderr
     else:
         assert check.is_equal and check.what == "losses" and check.compared == check.equal >= 2
 

@@ -337,38 +337,3 @@ def test_a_second_watcher_and_a_training_that_is_killed(
     assert sum("tuning: completed after" in text for text in told) == 1
     assert sum("; restarted after" in text for text in told) == 1
     assert "Traceback" not in watcher.log + second.log
-
-
-def test_a_watcher_is_started_again(
-    start: Callable[..., Running], receiver: Received, logdir: Path, tmp_path: Path, command_server: ForkServer
-) -> None:
-    """What was said already is not said again; what happened just before the start is, and what ended between two."""
-    program = tmp_path / "train.py"
-    program.write_text(TRAINING)
-    trainer = command_server.start([str(program), str(logdir), "waits"])
-    assert trainer.stdout.readline()
-    trainer.close()
-    url, other = receiver.url(TOKEN), receiver.url("other")
-    ping = f"http://127.0.0.1:{receiver.port}/ping"
-    for path, urls in ((f"POST /{TOKEN}", [url]), ("POST /other", [url, other])):
-        options = [word for each in urls for word in ("--notify", each)]
-        links = ("--tensorboard-url", "http://tab.example:6006", "--runbook-base", "http://runbook.example/alerts")
-        watcher = start("watch", "--interval", "0.5", *options, "--ping", ping, *links, logdir)
-        watcher.said("Watching 1 run: ")
-        receiver.wait_for(f"{path}'")
-        watcher.process.terminate()
-        assert watcher.process.wait() == 0
-    assert receiver.paths.count(f"POST /{TOKEN}") == 1
-    titles = [item["title"] for item in receiver.items if item is not None]
-    assert len(titles) == 2 and titles[0].startswith("tuning: Process ")
-    assert receiver.paths.count("GET /ping") == 2
-    (logdir / "go").touch()
-    trainer = command_server.start([str(program), str(logdir)])
-    assert trainer.wait() == 0
-    trainer.close()
-    watcher = start("watch", "--interval", "0.5", "--notify", url, logdir)
-    receiver.wait_for("tuning: completed after")
-    watcher.process.terminate()
-    assert watcher.process.wait() == 0
-    told = next(item["message"] for item in receiver.items if item is not None)
-    assert "http://runbook.example/alerts#supervisortraininglost" in told and "http://tab.example:6006/#" in told

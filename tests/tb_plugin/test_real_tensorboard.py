@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -21,7 +20,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 
 from supervisor_core.metrics.listener import SECURITY_HEADERS
@@ -209,32 +207,6 @@ def test_every_run_has_tensorboards_own_name(board: Board) -> None:
     assert set(theirs) == set(runs)
 
 
-def test_a_restart_is_listed_and_drawn(board: Board) -> None:
-    """A killed session, its restart and what it cost; and its curve with all that was written, nothing purged."""
-    board.runs(2)
-    run = board.json("run", run="digits")
-    assert [session["outcome"] for session in run["sessions"]] == ["lost", "completed"]
-    (restart,) = run["restarts"]
-    assert (restart["from_step"], restart["to_step"], restart["rewind_steps"]) == (130, 100, 30)
-    assert run["checkpoints"]["newest_good"]["step"] == 200
-    status, headers, body = board.answer("scalars", run="digits", tag="loss")
-    assert (status, headers["Content-Type"]) == (200, "application/octet-stream")
-    (length,) = struct.unpack_from("<I", body)
-    header = json.loads(body[4 : 4 + length])
-    assert [segment["abandoned_after_step"] for segment in header["segments"]] == [100, None]
-    columns = np.frombuffer(body, "<f8", offset=4 + length).reshape(4, -1)
-    assert columns[1].tolist() == [*range(1, 131), *range(101, 201)]
-
-
-def test_hostile_names_are_found(board: Board) -> None:
-    """A run of any name, and a tag of any name, goes through TensorBoard there and back."""
-    board.runs(2 + len(DIRECTORY_NAMES))
-    for name in DIRECTORY_NAMES:
-        (tag,) = board.json("tags", run=name)["tags"]
-        assert tag["tag"] == f"tag of {name[:100]}"
-        assert board.answer("scalars", run=name, tag=tag["tag"])[0] == 200
-
-
 def test_refusals_go_through_tensorboard(board: Board) -> None:
     """Statuses, reasons and headers reach the client as the plugin gave them."""
     board.runs(2)
@@ -255,35 +227,6 @@ def test_refusals_go_through_tensorboard(board: Board) -> None:
         urllib.request.urlopen(request, timeout=PATIENCE_SECS)
     with refused.value:
         assert refused.value.code == 405
-
-
-def test_a_scrape_through_tensorboard(board: Board) -> None:
-    """Prometheus can be pointed at a TensorBoard that is up anyway."""
-    board.runs(2)
-    status, headers, body = board.fetch("metrics")
-    assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    assert 'supervisor_sessions_total{run="digits"} 2.0' in body.decode()
-
-
-def test_what_is_written_while_it_is_watched_appears(board: Board, logdir: Path, writing: ModuleType) -> None:
-    """New runs, new sessions and new points appear without a restart, and only what changed is sent."""
-    known = len(board.runs(2))
-    generation = board.json("runs")["generation"]
-    now = time.time()
-    name = f"new {known}"
-    growing = writing.RunFile(logdir / name, now, f"{name} 1").ready(name)
-    growing.scalar("loss", 1, now).beat(now, steps=1)
-    appeared = board.until(
-        lambda: board.json("runs", since=generation), lambda answer: name in [row["run"] for row in answer["runs"]]
-    )
-    assert appeared["full"] is False
-    assert "other writer" not in [row["run"] for row in appeared["runs"]]
-    assert board.json("tags", run=name)["tags"][0]["points"] == 1
-    growing.scalar("loss", 2, now + 1)
-    board.until(lambda: board.json("tags", run=name)["tags"], lambda tags: tags[0]["points"] == 2)
-    restarted = writing.RunFile(logdir / name, now + 2, f"{name} 2").ready(name, attempt=2)
-    restarted.beat(now + 3, steps=2)
-    board.until(lambda: board.json("run", run=name), lambda run: len(run["restarts"]) == 1)
 
 
 def test_groups_and_a_path_prefix(logdir: Path, tmp_path: Path, writing: ModuleType) -> None:
@@ -318,17 +261,6 @@ def test_an_empty_logdir_leaves_tensorboard_to_itself(tmp_path: Path) -> None:
         assert board.listing()["enabled"] is False
         assert board.fetch("run", run="a")[0] == 404
         assert board.fetch("metrics")[0] == 200
-
-
-def test_a_tab_that_cannot_start_leaves_tensorboard_up(logdir: Path, tmp_path: Path) -> None:
-    """A broken installation: TensorBoard serves everything else, and the tab says what is wrong."""
-    before = f"{WITHOUT_TENSORFLOW}; sys.modules['tb_plugin.plugin'] = None"
-    with serving(tmp_path, "--logdir", str(logdir), before=before) as board:
-        assert board.listing()["enabled"] is True
-        assert b"could not start" in board.fetch("index.js")[2]
-        status, headers, body = board.fetch("runs")
-        assert (status, json.loads(body)["reason"], headers["Retry-After"]) == (503, "failed", "60")
-        board.until(lambda: json.loads(board._fetch("data/runs")[2]), lambda names: "digits" in names)
 
 
 def test_it_ends_while_it_reads(tmp_path: Path) -> None:

@@ -28,28 +28,6 @@ def outcomes(logdir: Path) -> list[tuple[str, int | None]]:
     return [(session.outcome, session.last_step) for session in run_of(logdir).sessions]
 
 
-@pytest.mark.parametrize("save_steps", [None, 1, 2])
-def test_a_finished_training_is_completed_at_each_start(
-    tmp_path: Path, save_steps: int | None, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It ends after the step that is under way; later starts make no step and save nothing, and say what to do."""
-    caplog.set_level("INFO", "supervisor_core")
-    assert trained(tmp_path, 9, finish_at=3, save_steps=save_steps) == [0, 1, 2, 3]
-    checkpoints = sorted(tmp_path.glob("checkpoints/*"))
-    assert trained(tmp_path, 9, save_steps=save_steps) == trained(tmp_path, 7, save_steps=save_steps) == []
-    assert "was finished at step 4: nothing is left to do. To train on, give it more steps" in caplog.text
-    assert sorted(tmp_path.glob("checkpoints/*")) == checkpoints
-    assert outcomes(tmp_path) == [("completed", 4)] * 3
-
-
-def test_with_more_steps_it_goes_on(tmp_path: Path) -> None:
-    """And what it was finished with is forgotten."""
-    assert trained(tmp_path, 9, finish_at=3) == [0, 1, 2, 3]
-    assert trained(tmp_path, 10) == [4, 5, 6, 7, 8, 9]
-    assert trained(tmp_path, 11) == [10]
-    assert outcomes(tmp_path) == [("completed", 4), ("completed", 10), ("completed", 11)]
-
-
 def test_a_finish_that_a_kill_has_lost_is_none(tmp_path: Path) -> None:
     """The checkpoint of the step before decides: the loop goes on from there, and may come to it again."""
     with pytest.raises(ArithmeticError), supervise(tmp_path, state={"data": {}}, save_secs=None, save_steps=1) as run:
@@ -61,9 +39,10 @@ def test_a_finish_that_a_kill_has_lost_is_none(tmp_path: Path) -> None:
     assert trained(tmp_path, 9, finish_at=5) == [3, 4, 5]
 
 
-def test_a_loop_of_its_own_asks_should_stop(tmp_path: Path) -> None:
-    """It is true from the call on, and at each later start."""
-    counts = []
+def test_a_loop_of_its_own_asks_should_stop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is true from the call on, and at each later start, which saves nothing and says what to do."""
+    caplog.set_level("INFO", "supervisor_core")
+    counts, checkpoints = [], set()
     for _ in range(2):
         with supervise(tmp_path, state={"data": {}}, save_secs=None) as run:
             while not run.should_stop():
@@ -71,4 +50,7 @@ def test_a_loop_of_its_own_asks_should_stop(tmp_path: Path) -> None:
                 if run.global_step == 3:
                     run.finish()
             counts.append((run.global_step, run.goal.is_finished))
+        checkpoints.add(tuple(sorted(tmp_path.glob("checkpoints/*"))))
+    assert "was finished at step 3: nothing is left to do. To train on, give it more steps" in caplog.text
+    assert len(checkpoints) == 1
     assert counts == [(3, True)] * 2 and outcomes(tmp_path) == [("completed", 3)] * 2

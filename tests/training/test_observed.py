@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from supervisor_core.events.file_writer import FileWriter
 from supervisor_core.training.save_point import Due
@@ -30,29 +28,6 @@ class StillClock:
     monotonic = wall
 
 
-@pytest.mark.parametrize("broken", (False, True))
-def test_what_a_resume_recomputes_is_compared_with_what_was_logged(tmp_path: Path, broken: bool) -> None:
-    """After a kill: equal losses show that it is exact, one that differs shows that it is not, whatever was captured.
-    Log, record, model and metrics say the same."""
-    environment = {"TRIAL_BROKEN": str(int(broken)), "TRIAL_OBSERVE": "1"}
-    first = training(tmp_path, 30, "kill", 18, **environment)
-    assert first.returncode == -signal.SIGKILL, first.stderr
-    second = training(tmp_path, 30, **environment)
-    assert second.returncode == 0, second.stderr
-    *_, resumed = run_of(tmp_path).sessions
-    check = resumed.resume_check
-    assert check is not None and resumed.restored_step == 16
-    if broken:
-        assert (check.tag, check.step, check.is_equal, resumed.resume_exact) == ("loss", 16, False, False)
-        assert resumed.resume_reasons == (f"{check.text}.",)
-        assert f"The resume is not exact: {check.text}." in second.stderr
-    else:
-        assert (check.text, resumed.resume_exact) == ("3 of 3 recomputed losses equal", True)
-        assert "The resume is observed exact (3 of 3 recomputed losses equal)." in second.stderr
-    observed = second.stdout.splitlines()[-2]
-    assert observed == f"observed {check.text}"
-
-
 def test_after_a_clean_stop_steps_are_recomputed_where_that_is_asked_for(tmp_path: Path) -> None:
     """From the newest checkpoint that is so many steps before the stop; without one the log says so. The training ends
     with the bits of one that was never stopped. One that is completed is not verified."""
@@ -71,23 +46,6 @@ def test_after_a_clean_stop_steps_are_recomputed_where_that_is_asked_for(tmp_pat
     assert len(set(ends)) == 1
     again = training(tmp_path / "3", 31, TRIAL_VERIFY="3", TRIAL_OBSERVE="1")
     assert again.stdout.splitlines()[-2] == "observed None"
-
-
-@pytest.mark.parametrize("broken", (False, True))
-def test_the_trained_state_is_compared_where_nothing_is_logged(tmp_path: Path, broken: bool) -> None:
-    """By digests, noted after one, two and four steps since the checkpoint of step 12."""
-    environment = {"TRIAL_BROKEN": str(int(broken)), "TRIAL_OBSERVE": "1", "TRIAL_LOG": "0"}
-    first = training(tmp_path, 30, "kill", 15, **environment)
-    assert first.returncode == -signal.SIGKILL, first.stderr
-    second = training(tmp_path, 30, **environment)
-    assert second.returncode == 0, second.stderr
-    observed = second.stdout.splitlines()[-2]
-    if broken:
-        assert re.fullmatch(
-            r"observed state of model at step 13 differs \([0-9a-f]{12} before, [0-9a-f]{12} now\)", observed
-        )
-    else:
-        assert observed == "observed 2 of 2 recomputed states equal"
 
 
 def test_what_the_digests_cost_is_bounded(tmp_path: Path) -> None:

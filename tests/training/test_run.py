@@ -295,16 +295,6 @@ def test_a_lost_liveness_file_makes_nothing_older(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["ckpt-30", "ckpt-80"]
 
 
-def test_a_relative_logdir_is_found_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records name the checkpoint by its absolute path."""
-    monkeypatch.chdir(tmp_path)
-    with supervise("run", save_secs=None) as run:
-        list(run.steps(2))
-    monkeypatch.chdir("/")
-    (checkpoint,) = run_of(tmp_path / "run").checkpoints
-    assert checkpoint.path == str(tmp_path / "run" / "checkpoints" / "ckpt-2") and checkpoint.on_disk
-
-
 def test_a_refused_save_is_due_again_as_any_other(tmp_path: Path) -> None:
     """Not at each step: a loss that is not finite for a while does not end the run."""
     options = Options(watched_loss="loss", max_save_failures=3)

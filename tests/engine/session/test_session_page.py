@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,58 +162,6 @@ def test_training_goes_on_without_a_page(
 def no_memory(*arguments: Any) -> Any:
     """Fail as where the memory is full."""
     raise OSError(12, "Cannot allocate memory")
-
-
-TRAINER = """
-import mmap, os, sys
-from supervisor_core.base.options import Options
-from supervisor_core.engine.service import ServiceRegistry
-from supervisor_core.process.stacks_file import stacks_path
-from supervisor_core.run.watch.liveness import read_chief
-from supervisor_core.engine import hang_stacks
-from supervisor_core.engine.session_recorder import SessionRecorder
-
-logdir, truth, kill_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
-run = SessionRecorder(logdir=logdir, facade="Test", options=Options(), writer=None, services=ServiceRegistry())
-run.begin()
-run.ready(restored_step=1000)
-run.enter("training")
-with open(truth, "r+b") as file:
-    done = memoryview(mmap.mmap(file.fileno(), 8)).cast("q")
-print("training", flush=True)
-now = 0.0
-while True:
-    now += 0.001
-    run.progress.run_ended(True, now, now)
-    done[0] += 1
-    if done[0] == kill_at:
-        os.kill(os.getpid(), 9)
-"""
-
-
-@pytest.mark.parametrize("kill_at", [4321, 0], ids=["at a step", "at any moment"])
-def test_the_next_session_knows_the_last_step_of_a_killed_one(
-    begin: Begin, writer: Any, tmp_path: Path, kill_at: int
-) -> None:
-    """`kill -9` in the midst of steps that take a microsecond: not one of them is forgotten."""
-    truth = tmp_path / "steps"
-    truth.write_bytes(bytes(8))
-    command = [sys.executable, "-c", TRAINER, str(tmp_path), str(truth), str(kill_at)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as trainer:
-        assert trainer.stdout is not None and trainer.stdout.readline() == b"training\n"
-        if not kill_at:
-            while int.from_bytes(truth.read_bytes(), "little") < 1000:
-                assert trainer.poll() is None
-            trainer.kill()
-        assert trainer.wait(60) == -signal.SIGKILL
-    finished = int.from_bytes(truth.read_bytes(), "little")
-    run = begin()
-    run.ready(restored_step=1000)
-    [session] = writer.of("session")
-    assert (session.attempt, session.previous_outcome, session.previous_step_exact) == (2, "lost", True)
-    ahead = session.previous_step - 1000 - finished
-    assert ahead == 0 if kill_at else ahead in (0, 1)  # counted by the session, not yet by the trainer
-    assert run.status().steps_lost == session.previous_step - 1000
 
 
 def killed(begin: Begin, logdir: Path, **changes: Any) -> SessionRecorder:

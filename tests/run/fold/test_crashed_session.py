@@ -225,12 +225,3 @@ def test_a_session_that_has_ended_did_not_die(trainer: Any) -> None:
     run = fold.run(ended.now + 5.0)
     [session] = run.sessions
     assert (run.state, session.last_step, session.gone, run.stalls) == ("stopped", 100, False, ())
-
-
-def test_the_stop_record_of_a_session_counts_before_its_lease(trainer: Any, run_of: RunOf) -> None:
-    """Its stop record has the last word."""
-    first = trainer("a").spend(12).ready().train(100).stop("signal")
-    lease = {"previous_outcome": "signal", "previous_step": 150, "previous_seen_at": first.now + 5.0}
-    second = trainer("b", first.now + 60, attempt=2).spend(10).ready(100, **lease).train(10)
-    (restart,) = run_of(first, second).restarts
-    assert (restart.from_step, restart.rewind_steps, restart.reason) == (100, 0, "signal")

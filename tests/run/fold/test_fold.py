@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor_core.events.chunk import Chunk
-from supervisor_core.events.telemetry import RecoveryRecord, from_json, to_json
+from supervisor_core.events.telemetry import RecoveryRecord
 from supervisor_core.metrics.page import run_status
 from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.model.run import BUCKETS, Recovery, Run
@@ -110,25 +110,6 @@ def test_what_is_finished_is_not_made_again(killed: Any, resumed: Any, fold_of: 
     assert after.sessions[1] != before.sessions[1]
     assert after.sessions[0].activity_secs is before.sessions[0].activity_secs
     assert all(new is old for new, old in zip(after.checkpoints, before.checkpoints, strict=True))
-
-
-def test_numbers_that_are_none_harm_nothing(trainer: Any, run_of: RunOf) -> None:
-    """A record whose numbers are null, or of another type, is taken for what is left of it."""
-    session = trainer().spend(3).ready(started_at=None).train(3).save()
-    session.file.events = [
-        (at, replace(mark, record=from_json(mark.record.kind, to_json(replace(mark.record, **odd)))))
-        for at, mark in session.file.events
-        for odd in [
-            {"activity_secs": {"productive": None, "stall": "x"}, "progress_age_secs": None, "threads": ({"name": 7},)}
-            if hasattr(mark.record, "activity_secs")
-            else {"step": "x", "secs": None, "blocked_secs": None}
-            if hasattr(mark.record, "trigger")
-            else {}
-        ]
-    ]
-    run = run_of(session)
-    assert run.sessions[0].ended_at == session.now
-    assert sum(run.goodput.secs.values()) == run.goodput.wall_secs
 
 
 def test_a_session_that_died_while_starting_is_one(killed: Any, trainer: Any, run_of: RunOf) -> None:
@@ -371,9 +352,3 @@ def test_order_and_pieces_change_nothing(data: Any, trainer: Any, events_file: A
         if data.draw(st.booleans()):
             pieces.run(third.now)
     assert pieces.run(third.now + 5) == whole.run(third.now + 5)
-
-
-def test_what_the_lease_knew_beats_a_lost_stop_record(killed: Any, trainer: Any, run_of: RunOf) -> None:
-    """A stop record that never reached the disk is made up for by what the next session found in the lease."""
-    after = trainer("b", killed.now + 30, attempt=2).spend(5).ready(1000, previous_outcome="signal")
-    assert run_of(killed, after).sessions[0].outcome == "signal"

@@ -67,18 +67,6 @@ def test_spans_follow_the_states_and_the_processes() -> None:
     )
 
 
-@each("cut", range(len(BEATS) + 1))
-def test_two_files_give_the_same_as_one(cut: int) -> None:
-    """A session that goes on in another file has the same spans and the same last word, wherever it was cut."""
-    whole, first, second, joined = (WorkerFold("worker:1") for _ in range(4))
-    for index, (at, beat) in enumerate(BEATS):
-        whole.beat(at, beat)
-        (first if index < cut else second).beat(at, beat)
-    joined.absorb(first)
-    joined.absorb(second)
-    assert history(joined) == history(whole)
-
-
 def test_only_the_newest_spans_are_kept() -> None:
     """A worker that flaps for days takes no more memory than the newest spans do, and each of its starts counts."""
     worker = WorkerFold("worker:1", 3)
@@ -105,18 +93,6 @@ def test_a_process_whose_start_is_not_known_is_the_same_one() -> None:
     found = history(worker, beat_at=4.0)
     assert found.spans == (WorkerSpan(state="running", since=1.0, until=75.0, started_at=0.5),)
     assert found.starts == 1
-
-
-@each(
-    "workers",
-    [None, "x", {"name": "a"}, (None, 3, "x"), ({},), ({"state": "running"},), ({"name": 3, "state": "running"},)],
-)
-def test_a_heartbeat_may_hold_anything_for_workers(trainer: Any, run_of: RunOf, workers: Any) -> None:
-    """What is no worker is none, and the rest of the heartbeat counts."""
-    session = trainer().ready()
-    session.workers = workers
-    run = run_of(session.train(20).beat())
-    assert (run.workers, run.step) == ((), 20)
 
 
 def test_of_two_with_one_name_the_later_one_counts(trainer: Any, run_of: RunOf) -> None:

@@ -22,8 +22,6 @@ from supervisor_core.run.watch import logdir_watch
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from tests.story.run_file import RunFile
 
-LOGDIRS = Path(__file__).parents[4] / "shared" / "logdirs"
-
 
 def test_a_run_that_trains(tmp_path: Path, writing, clock) -> None:
     """A run's state, its own name and what was read of its files are in the snapshot, as of the clock."""
@@ -90,16 +88,6 @@ def test_downtime_grows_of_a_run_that_failed_ahead_of_the_reader_s_clock(tmp_pat
     assert watch.refresh().runs["a"].run.state == "failed"
     clock.now += 101
     assert watch.refresh().runs["a"].run.goodput.secs[DOWNTIME] == pytest.approx(100, abs=1.0)
-
-
-def test_new_events_are_seen(tmp_path: Path, writing, clock) -> None:
-    """A run that has grown is put together again, from its new events."""
-    file = writing.RunFile(tmp_path / "a").ready().beat(clock.now - 50, steps=5)
-    watch = LogdirWatch(str(tmp_path), clock=clock)
-    assert watch.refresh().runs["a"].run.step == 5
-    file.beat(clock.now - 1, steps=9).stop(clock.now)
-    run = watch.refresh().runs["a"].run
-    assert (run.step, run.state) == (9, "completed")
 
 
 def test_runs_come_and_go(tmp_path: Path, writing, clock) -> None:
@@ -281,16 +269,6 @@ def test_checkpoints_are_joined_with_the_disk(tmp_path: Path, writing, clock) ->
     (tmp_path / "a" / "model.ckpt-1.index").unlink()
     os.utime(tmp_path / "a", ns=(1, 1))  # a directory's time may stand still within a tick of the clock
     assert [saved.on_disk for saved in watch.refresh().runs["a"].run.checkpoints] == [False, True, True, True]
-
-
-def test_the_real_logdirs(clock) -> None:
-    """The logdirs of real trainings of many kinds are all read, and none is a failure."""
-    if not LOGDIRS.is_dir():
-        pytest.skip("the real logdirs are not at hand")
-    snapshot = LogdirWatch(str(LOGDIRS), clock=clock).refresh()
-    assert len(snapshot.runs) == 20
-    assert snapshot.problems == ()
-    assert [name for name, watched in snapshot.runs.items() if not watched.read_ok] == []
 
 
 def test_the_example_in_the_code_works() -> None:
