@@ -21,10 +21,13 @@ MOST_LINES = 10
 """How many lines of events a message has."""
 _TITLE_CHARACTERS = 200
 
+JOINER = "\u200d"
+"""Zero-width: it is not seen, and ends what a chat takes for a name."""
 _MENTION = re.compile(
-    r"<(?=[@!#&%]|users/|at\b|[a-z][a-z0-9+.-]*:)|@(?=everyone|(?:here|channel|all|room)\b|\*)|\](?=\()", re.IGNORECASE
+    r"[@\ufe6b\uff20]|!(?=[a-z\[])|<(?=[@!#&%]|users/|at\b|[a-z][a-z0-9+.-]*:)|\](?=\()", re.IGNORECASE
 )
-"""What a chat takes as a call of all its members, or of one, or as a link that shows another address than its own."""
+"""What a chat, or Apprise on the way to it, takes for a call of its members, or for a link that shows another address
+than its own. Each ``@`` is one: what may follow it, as blanks or ``_``, differs from service to service."""
 
 AppriseType = Literal["failure", "warning", "info", "success"]
 _TYPES: dict[Severity, AppriseType] = {"page": "failure", "warn": "warning", "info": "info"}
@@ -32,7 +35,7 @@ _TYPES: dict[Severity, AppriseType] = {"page": "failure", "warn": "warning", "in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message. Its texts are printable; its title is one line."""
+    """One message. Its texts are printable but for each `JOINER` of ours; its title is one line."""
 
     title: str
     body: str
@@ -96,12 +99,13 @@ def _type(events: Iterable[Event]) -> AppriseType:
 
 
 def _details(events: Sequence[Event]) -> list[str]:
-    """Return what is to be done about events of one run, the worst first, and when and where they happened. A command
-    that would call somebody is left out: with a blank in it, it would be another one."""
+    """Return what is to be done about events of one run, the worst first, and when and where they happened. In a
+    command an empty word stands for a joiner, so that a shell takes it as it was; within ``$'...'`` it cannot."""
     labels = "".join(f", {name}={value}" for name, value in sorted(events[0].labels.items()))
     hosts = ", ".join(dict.fromkeys(event.host for event in events if event.host is not None))
     to_do = next((event.action for event in events if event.action is not None), None)
-    action = [] if to_do is None or _MENTION.search(to_do) else [printable(to_do)]
+    is_left_out = to_do is None or ("$'" in to_do and _MENTION.search(to_do))
+    action = [] if to_do is None or is_left_out else [_MENTION.sub(lambda found: f"{found[0]}''", printable(to_do))]
     return [*action, _plain(f"{_span(events)} UTC{f' on {hosts}' if hosts else ''}, {events[0].logdir}{labels}")]
 
 
@@ -149,4 +153,4 @@ def _minute(at: float) -> str:
 
 def _plain(text: str) -> str:
     """Return a text that no terminal obeys, and by which no chat calls its members."""
-    return _MENTION.sub(lambda found: f"{found[0]} ", printable(text))
+    return _MENTION.sub(lambda found: found[0] + JOINER, printable(text))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.notify.event import Event
-from supervisor_core.notify.message import Message, message_of, urgencies
+from supervisor_core.notify.message import JOINER, Message, message_of, urgencies
 from supervisor_core.notify.services import NotSent, Service
 from supervisor_core.run.model.words import counted, duration
 
@@ -203,7 +203,7 @@ class Delivery:
 
     def _try(self, message: Message) -> bool:
         """Send a message; log what is new about whether that works."""
-        name = self.service.name
+        name, title = self.service.name, message.title.replace(JOINER, "")
         try:
             self.service.send(message)
         except NotSent as error:
@@ -214,15 +214,15 @@ class Delivery:
             if self._failures:
                 _LOG.info("%s takes messages again", name)
             self._failures, self._next_try = 0, -math.inf
-            _LOG.info("%s: sent: %s", name, message.title)
+            _LOG.info("%s: sent: %s", name, title)
             return True
         self._failures += 1
         wait = min(FIRST_RETRY_SECS * 2.0 ** min(self._failures - 1, 30), LONGEST_RETRY_SECS)
         self._next_try = -math.inf if self.service.takes_each else self._clock.monotonic() + wait
         if self.service.takes_each:
-            _LOG.warning("%s: not done: %s: %s", name, why, message.title)
+            _LOG.warning("%s: not done: %s: %s", name, why, title)
         elif self._failures == 1:
-            _LOG.warning("%s: not sent: %s; tried again for %s: %s", name, why, duration(GIVE_UP_SECS), message.title)
+            _LOG.warning("%s: not sent: %s; tried again for %s: %s", name, why, duration(GIVE_UP_SECS), title)
         return False
 
     def _not_given_up(self, items: Sequence[_Waiting], now: float) -> list[_Waiting]:

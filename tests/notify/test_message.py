@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from pasting import paste
+
+from supervisor_core.base.log import command_line
 from supervisor_core.notify.event import Topic
 from supervisor_core.notify.message import MOST_LINES, message_of
 from tests.notify.samples import event, restart
@@ -92,14 +96,14 @@ def test_a_long_text_is_cut_in_the_title_only() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("a: <!channel> fell", "a: < !channel> fell"),
-        ("a: hi @everyone", "a: hi @ everyone"),
-        ("a: <@U123> at user@hereford", "a: < @U123> at user@hereford"),
-        ("a: \x1b[2J\nforged", "a: \\x1b[2J\\nforged"),
+        ("a: <!channel> fell!", "a: <\u200d!\u200dchannel> fell!"),
+        ("a: hi @everyone, @all_", "a: hi @\u200deveryone, @\u200dall_"),
+        ("a: <@U123> at user@hereford", "a: <\u200d@\u200dU123> at user@\u200dhereford"),
+        ("a: \x1b[2J\nforged \u200d", "a: \\x1b[2J\\nforged \\u200d"),
         ("a: in <module>, x < 3", "a: in <module>, x < 3"),
-        ("a: @everyones @**all** <users/all> <at id=all>", "a: @ everyones @ **all** < users/all> < at id=all>"),
-        ("a: [log in](https://evil) <https://evil|log in>", "a: [log in] (https://evil) < https://evil|log in>"),
-        ("a: x[0] (8 <b 3) @dataclass", "a: x[0] (8 <b 3) @dataclass"),
+        ("a: @**all** <users/all> <at id=all>", "a: @\u200d**all** <\u200dusers/all> <\u200dat id=all>"),
+        ("a: [log in](https://evil) <https://evil>", "a: [log in]\u200d(https://evil) <\u200dhttps://evil>"),
+        ("a: x[0] (8 <b 3) x != 3", "a: x[0] (8 <b 3) x != 3"),
     ],
 )
 def test_what_a_program_wrote_calls_nobody(text: str, shown: str) -> None:
@@ -114,10 +118,19 @@ def test_a_time_that_no_calendar_has_costs_no_message(at: float) -> None:
     assert "other: lost" in message.body
 
 
-def test_a_command_that_would_call_somebody_is_left_out() -> None:
-    """A run's name is in it; with a blank it would be another command."""
-    found = event(action="tb-supervisor inspect /runs/@everyone", logdir="/runs/@everyone")
-    assert message_of([found]).body == "2027-01-15 08:00:00 UTC on gpu-7, /runs/@ everyone"
+@pytest.mark.parametrize("name", ["@everyone", "my run @all", "<!here> it's @815", "a](b"])
+def test_a_command_calls_nobody(name: str, tmp_path: Path) -> None:
+    """A shell takes it as it was: an empty word stands in it for a joiner."""
+    words = ["tb-supervisor", "inspect", "--", f"/runs/{name}"]
+    first = message_of([event(action=command_line(*words))]).body.splitlines()[0]
+    assert first != command_line(*words)
+    assert paste([first], tmp_path) == [words]
+
+
+def test_a_command_with_escapes_that_would_call_somebody_is_left_out() -> None:
+    """Nothing can be put into a word of escapes."""
+    found = event(action=command_line("tb-supervisor", "inspect", "/runs/\x1b@everyone"), logdir="/runs/@everyone")
+    assert message_of([found]).body == "2027-01-15 08:00:00 UTC on gpu-7, /runs/@\u200deveryone"
 
 
 @pytest.mark.parametrize(
