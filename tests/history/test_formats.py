@@ -167,8 +167,9 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, table: Table, kind: s
     (tmp_path / "theirs").write_text("precious")
     make = os.symlink if kind == "link" else os.link
     make(tmp_path / "theirs", tmp_path / ".saves.csv.part")
-    with nullcontext() if kind == "hard link" else pytest.raises(OSError, match="link"):
-        TableFile(str(tmp_path / "saves.csv"), table).write_rows(ROWS)
+    raises = nullcontext() if kind == "hard link" else pytest.raises(OSError, match="link")
+    with raises, TableFile(str(tmp_path / "saves.csv"), table) as file:
+        file.write_rows(ROWS)
     assert (tmp_path / "theirs").read_text() == "precious"
 
 
