@@ -86,6 +86,7 @@ def new_record(
         pid=os.getpid(),
         pid_namespace=here.pids,
         process_started_ticks=started_ticks(os.getpid()),
+        uid=os.geteuid(),
         facade=facade,
         started_at=started_at,
         run=run_name(options.run_name, logdir)

@@ -176,6 +176,8 @@ class SessionRecord:
     """In which the process has its id, as ``pid:[4026531836]``."""
     process_started_ticks: Whole | None = None
     """When the process started, in clock ticks since the machine's start: another process of its id differs in it."""
+    uid: Whole | None = None
+    """The number of its user: whoever copies its events owns the copy."""
     facade: Text | None = None
     """The API that the program used: ``Supervisor``, ``MonitoredTrainingSession`` ..."""
     started_at: Number | None = None

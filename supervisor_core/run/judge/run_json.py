@@ -32,7 +32,7 @@ _LEFT_OUT: Mapping[type[Any], str] = {
     Goodput: "booked_secs lost_process_secs weight by_session",
     ProgramLaunch: "launch state host command progress_timeout_secs stall stderr seen_at",
     Run: "tag_values loss_finite loss_nonfinite_at rates speed dropped",
-    Session: "boot pid_namespace process_started_ticks run logdir restored_step state_problem "
+    Session: "boot pid_namespace process_started_ticks uid run logdir restored_step state_problem "
     "previous_outcome previous_step previous_step_exact "
     "previous_seen_at previous_elapsed_secs previous_seen_secs run_started_at services heartbeat_secs "
     "recorded_beat_secs versions steps_per_sec beat activity_secs reported_secs saves save_failures "

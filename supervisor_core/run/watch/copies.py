@@ -1,10 +1,10 @@
 """`CopyMarks`: which directories are copies of other runs (``cp -a``, rsync), by the sessions in them.
 
-A session runs in one directory. Where several directories have the newest session of one of them, that one is a copy of
-the directory whose events have gone further: it has a later session, or later events; but a directory that its own
-session names is a run, whatever others hold. Where they have gone equally far
-(of a run that is over, or within a moment), the original is the directory that the session's own record names; else the
-one that was the original before; else the one with the newest event.
+A session runs in one directory. Of several that have it as their newest, or that go on from it, one is a copy of
+another only by what whoever wrote the copy cannot have got from others (`_ran_there`): its own record names the other
+directory, or the training's user owns the other one and not the copy. Where a record names no directory, the run that
+has gone further (later events; within a moment, the one that was the original before) is the original among those of
+one owner. Where nothing decides, all are runs: whoever can read a session's id can write newer events of it.
 
 A session that ended in a directory, and that other sessions follow only elsewhere, began a fork: that is two runs.
 
@@ -15,19 +15,22 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Hashable, Mapping, Set
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
 
 from supervisor_core.events.chunk_builder import writer_of
 from supervisor_core.run.model.run import Session
 from supervisor_core.run.model.snapshot import WatchedRun
-from supervisor_core.run.watch.liveness import read_chief
+from supervisor_core.run.watch.liveness import chief_path, read_chief
+from supervisor_core.run.watch.place import SEVERAL, Place, place_of
 from supervisor_core.storage.local import local_path
 
 SAME_SECS = 20.0
 """Events of two directories whose newest ones are no further apart have gone equally far: a copy that is renewed while
 both are read may be seen to be ahead for a moment."""
+MOST_COMPARED = 16
+"""Directories that each copy is compared with, the likeliest originals: of thousands those beyond are runs."""
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -45,6 +48,8 @@ class CopyMarks(Generic[_Key]):
         """Each copy as it came, and as it was handed out."""
         self._originals: set[_Key] = set()
         """All others, as of the last time."""
+        self._places: dict[tuple[str, str, object], Place] = {}
+        """Of what was compared the last time, by directory, session and identity: a look costs no file."""
 
     def marked(self, runs: Mapping[_Key, WatchedRun]) -> dict[_Key, WatchedRun]:
         """Return the runs; each copy with `WatchedRun.copy_of`, and without a state of its own.
@@ -74,24 +79,78 @@ class CopyMarks(Generic[_Key]):
             for id in found:
                 if id in newest:
                     holders.setdefault(id, []).append(key)
-        originals: dict[_Key, _Key] = {}
-        for id, keys in holders.items():
-            if len(keys) > 1:
-                originals |= self._copies_of(id, keys, runs)
-        return originals
+        shared = {id: keys for id, keys in holders.items() if len(keys) > 1}
+        before, self._places = self._places, {}
+        places = {key: self._place(runs[key], before) for key in {key for keys in shared.values() for key in keys}}
+        copies: dict[_Key, _Key] = {}
+        for id, keys in shared.items():
+            copies |= self._copies_of(id, keys, runs, places)
+        return {key: original for key in copies if (original := _followed(copies, key)) is not None}
 
-    def _copies_of(self, id: str, keys: list[_Key], runs: Mapping[_Key, WatchedRun]) -> dict[_Key, _Key]:
+    def _place(self, watched: WatchedRun, before: Mapping[tuple[str, str, object], Place]) -> Place:
+        session = watched.run.sessions[-1]
+        about = watched.directory, session.session, watched.identity
+        self._places[about] = before.get(about) or place_of(session, watched.directory)
+        return self._places[about]
+
+    def _copies_of(
+        self, id: str, keys: list[_Key], runs: Mapping[_Key, WatchedRun], places: Mapping[_Key, Place]
+    ) -> dict[_Key, _Key]:
         """Return the copies among the directories that have a session, each with what it is a copy of."""
         newest = {key: runs[key].run.sessions[-1] for key in keys}
         here = [key for key in keys if _id(newest[key]) == id]
         further = [key for key in keys if _id(newest[key]) != id]
-        original = further[0] if further else _original(here, runs, newest, self._originals)
-        originals: dict[_Key, _Key] = {}
-        for key in here:
-            is_fork = bool(further) and not _is_open(newest[key])
-            if key != original and not is_fork and not _is_its_own(newest[key], runs[key], runs[original]):
-                originals[key] = original
-        return originals
+        here.sort(key=self._rank(here, runs, places))
+        likeliest = [*further, *here][:MOST_COMPARED]
+        copies: dict[_Key, _Key] = {}
+        for number, key in enumerate(here, len(further)):
+            if further and not _is_open(newest[key]):
+                continue
+            for at, other in enumerate(likeliest):
+                if other != key and _ran_there(places[key], places[other], goes_on=at < number):
+                    copies[key] = other
+                    break
+        return copies
+
+    def _rank(
+        self, keys: list[_Key], runs: Mapping[_Key, WatchedRun], places: Mapping[_Key, Place]
+    ) -> Callable[[_Key], tuple[bool, bool, bool, float]]:
+        """Return the order of directories that have one newest session: the likeliest original first."""
+        last_at = {key: runs[key].run.last_event_at or 0.0 for key in keys}
+        latest = max(last_at.values(), default=0.0)
+        return lambda key: (
+            not places[key].is_recorded_by(places[key]),
+            latest - last_at[key] > SAME_SECS,
+            key not in self._originals,
+            -last_at[key],
+        )
+
+
+def _followed(copies: Mapping[_Key, _Key], key: _Key) -> _Key | None:
+    """Return the run that a copy, or the copy of a copy, is one of; None where they only name each other."""
+    seen = set()
+    while key in copies and key not in seen:
+        seen.add(key)
+        key = copies[key]
+    return None if key in seen else key
+
+
+def _ran_there(copy: Place, other: Place, *, goes_on: bool) -> bool:
+    """Say whether the session of a directory runs in another one: first by the user whose training it is, then by the
+    path that its record has.
+
+    Args:
+        goes_on: whether the other one has gone further; alone it decides nothing, since anybody can write that.
+    """
+    if copy.directory == other.directory:  # another name of it
+        return goes_on
+    if copy.is_recorded_by(copy):
+        return False
+    if other.owner not in (None, copy.owner):
+        return other.owner == copy.user and (copy.owner != SEVERAL or other.is_recorded_by(copy))
+    if copy.recorded is None:
+        return goes_on and copy.owner == other.owner and copy.owner not in (None, SEVERAL)
+    return other.is_recorded_by(copy)
 
 
 def _ids(watched: WatchedRun) -> tuple[str, ...]:
@@ -119,48 +178,22 @@ def original_of(session: Session, directory: str) -> str | None:
         directory: where its events were read.
     """
     ours, theirs = local_path(directory), None if session.logdir is None else local_path(session.logdir)
-    if ours is None or theirs is None or session.host != socket.gethostname() or _names(session, directory):
+    if ours is None or theirs is None or session.host != socket.gethostname():
+        return None
+    if os.path.realpath(ours) == os.path.realpath(theirs):
         return None
     try:
-        chief = None if os.path.samefile(ours, theirs) else read_chief(theirs)
+        chief = read_chief(theirs)
     except (OSError, ValueError):  # it was renamed
         return None
-    return theirs if chief is not None and chief.session == session.id else None
-
-
-def _original(
-    keys: list[_Key], runs: Mapping[_Key, WatchedRun], newest: Mapping[_Key, Session], before: Set[_Key]
-) -> _Key:
-    """Return which of the directories that have one newest session it runs, or ran, in."""
-    last_at = {key: runs[key].run.last_event_at or 0.0 for key in keys}
-    latest = max(last_at.values())
-    level = [key for key in keys if latest - last_at[key] <= SAME_SECS]
-    return max(
-        level, key=lambda key: (_names(newest[key], runs[key].directory), key in before, last_at[key])
-    )  # the first of those that are alike
+    if chief is None or chief.session != session.id:
+        return None
+    there = place_of(replace(session, files=(chief_path(theirs),)), theirs)
+    return theirs if _ran_there(place_of(session, directory), there, goes_on=False) else None
 
 
 def _is_open(session: Session) -> bool:
     return session.outcome in ("running", "lost", "unknown")
-
-
-def _names(session: Session, directory: str) -> bool:
-    """Return whether a session's record names a directory as its own."""
-    if session.logdir is None:
-        return False
-    ours, theirs = local_path(directory), local_path(session.logdir)
-    if ours is None or theirs is None:
-        return directory.rstrip("/") == session.logdir.rstrip("/")
-    return os.path.realpath(ours) == os.path.realpath(theirs)
-
-
-def _is_its_own(session: Session, watched: WatchedRun, original: WatchedRun) -> bool:
-    """Return whether a directory is the one that its session names, and no other name of the original's: whoever can
-    read a session's id can write events of it that go further."""
-    if not _names(session, watched.directory):
-        return False
-    ours, theirs = local_path(watched.directory), local_path(original.directory)
-    return ours is None or theirs is None or os.path.realpath(ours) != os.path.realpath(theirs)
 
 
 def as_copy(watched: WatchedRun, original: str) -> WatchedRun:

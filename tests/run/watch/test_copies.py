@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS
 from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.watch import copies, place
+from supervisor_core.run.watch.copies import CopyMarks
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
 Look = Callable[[], dict[str, WatchedRun]]
@@ -137,6 +141,113 @@ def test_a_forged_copy_hides_no_run(names_itself: bool, tmp_path: Path, writing:
     assert kinds(look())["run"] == "lost"
     forged.stop(clock.now)
     assert kinds(look())["run"] == "lost"
+
+
+ALICE, MALLORY = 4001, 4002
+"""Users of this machine."""
+
+
+def owned(directory: Path, uid: int) -> None:
+    """Give a directory to a user."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files to others")
+    for path in (directory, *directory.rglob("*")):
+        os.chown(path, uid, uid)
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("names_itself", [False, True])
+@pytest.mark.parametrize("uid", [ALICE, None])
+def test_the_training_is_its_users(
+    uid: int | None, names_itself: bool, later: bool, tmp_path: Path, writing: Any, look: Look, clock: Any
+) -> None:
+    """Where a reader sees the logdir by another path than the training did: who goes further in a directory of another
+    user hides nothing, and is a copy where the record names the user."""
+    run = writing.RunFile(tmp_path / "run", clock.now - 400, "one").ready(logdir="/data/run", uid=uid)
+    run.beat(clock.now - 300, steps=5)
+    logdir = str(tmp_path / "x") if names_itself else "/data/run"
+    forged = writing.RunFile(tmp_path / "x", clock.now - 400, "one").ready(logdir=logdir, uid=uid)
+    forged.beat(clock.now - 1, steps=9)
+    if later:
+        writing.RunFile(tmp_path / "x", clock.now - 10, "two").ready(attempt=2, logdir=logdir).beat(
+            clock.now - 1, steps=10
+        )
+    owned(tmp_path / "run", ALICE)
+    owned(tmp_path / "x", MALLORY)
+    is_copy = uid == ALICE and not names_itself and not later
+    assert kinds(look()) == {"run": "lost", "x": "copy of run" if is_copy else "running"}
+    forged.stop(clock.now)
+    assert kinds(look())["run"] == "lost"
+
+
+@pytest.mark.parametrize("kind", ["fuse.gcsfuse", "ext4", "nfs4"])
+@pytest.mark.parametrize("top", ["/bucket", "/bucket/team"])
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_the_recorded_path_below_another_mount_point(
+    is_linked: bool, top: str, kind: str, tmp_path: Path, writing: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tells the original where the same relative path is below both; else both are runs, and both are told."""
+    mounted = tmp_path / "mounted here"
+    monkeypatch.setattr(
+        place, "_mounts", lambda: f"1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / {mounted!s} rw - {kind} b rw\n".replace(
+            "mounted here", "mounted\\040here").encode()
+    )  # fmt: skip
+    logdir = f"{top}/alice/run" if top == "/bucket" else f"{top}/run"
+    seen = mounted / "alice" / "run"
+    writing.RunFile(seen, clock.now - 400, "one").ready(logdir=logdir).beat(clock.now - 300, steps=5)
+    forged = writing.RunFile(mounted / "mallory" / "x", clock.now - 400, "one").ready(logdir=logdir)
+    forged.beat(clock.now - 1, steps=9)
+    writing.RunFile(mounted / "mallory" / "alice" / "run", clock.now - 400, "one").ready(logdir=logdir).beat(
+        clock.now - 1, steps=9
+    )
+    (tmp_path / "link").symlink_to(mounted)
+    runs = LogdirWatch(str(tmp_path / "link" if is_linked else mounted), clock=clock).refresh().runs
+    other = "copy of run" if top == "/bucket" else "running"
+    assert kinds(dict(runs)) == {"alice/run": "lost", "mallory/x": other, "mallory/alice/run": other}
+    told = [name for name, run in runs.items() if any(each.kind == "lost" for each in findings(run, clock.now))]
+    assert told == ["alice/run"]
+
+
+def test_a_file_system_without_owners_decides_nothing(
+    tmp_path: Path, writing: Any, look: Look, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run without a recorded path has none of the evidence: a copy on a bucket is shown beside it."""
+    monkeypatch.setattr(place, "_mounts", lambda: f"2 1 0:2 / {tmp_path} rw - fuse.s3fs b rw\n".encode())
+    writing.RunFile(tmp_path / "run", clock.now - 400, "one").ready().beat(clock.now - 300, steps=5)
+    writing.RunFile(tmp_path / "x", clock.now - 400, "one").ready().beat(clock.now - 1, steps=9)
+    assert kinds(look()) == {"run": "lost", "x": "running"}
+
+
+def test_a_directory_at_the_recorded_path_is_the_training_users(
+    tmp_path: Path, writing: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the training's machine, too, where only the original is read: whoever makes the directory that its record
+    names, and a liveness file in it, hides nothing."""
+    decoy, host = tmp_path / "decoy", socket.gethostname()
+    run = writing.RunFile(tmp_path / "logs" / "run", clock.now - 400, "one")
+    run.ready(logdir=str(decoy), host=host, uid=ALICE).beat(clock.now - 300, steps=5)
+    writing.RunFile(decoy, clock.now - 400, "one").lives(clock.now - 1, steps=9, host=host)
+    owned(tmp_path / "logs" / "run", ALICE)
+    owned(decoy, MALLORY)
+    (seen,) = LogdirWatch(str(tmp_path / "logs"), clock=clock).refresh().runs.values()
+    assert (seen.copy_of, seen.run.state) == (None, "lost")
+    owned(decoy, ALICE)
+    (seen,) = LogdirWatch(str(tmp_path / "logs"), clock=clock).refresh().runs.values()
+    assert seen.copy_of == str(decoy)
+
+
+def test_thousands_of_copies_take_time_in_proportion(tmp_path: Path, writing: Any, look: Look, clock: Any) -> None:
+    """Each is compared with a few."""
+    seen: list[object] = []
+    file = writing.RunFile(tmp_path / "run", session="one").ready(logdir="/data/run").beat(clock.now - 5, steps=5)
+    (watched,) = look().values()
+    runs = {str(number): replace(watched, directory=f"/logs/{number}") for number in range(3000)}
+    compare, copies._ran_there = copies._ran_there, lambda *args, **more: seen.append(args) or compare(*args, **more)
+    try:
+        CopyMarks[str]().marked(runs)
+    finally:
+        copies._ran_there = compare
+    assert len(seen) <= 3000 * copies.MOST_COMPARED and file
 
 
 def test_another_name_of_a_directory_is_a_copy(tmp_path: Path, writing: Any, look: Look, clock: Any) -> None:
