@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import selectors
 import shutil
 import signal
 import subprocess
@@ -38,7 +39,10 @@ _WORKER = re.compile(r"[\\/]torch[\\/]utils[\\/]data[\\/]_utils[\\/]worker\.py:\
 _MAKES_BATCH = re.compile(r"[\\/]torch[\\/]utils[\\/]data[\\/]_utils[\\/]fetch\.py:\d+ ")
 END_SECS = 1.0
 """How long a py-spy that was killed may take to end. One that waits for a device or a mount cannot be killed."""
-_MAX_BYTES = 32 << 20
+_MAX_BYTES = 16 << 20
+"""How much py-spy may print. Each frame is an object of some 300 bytes, with the name of its file."""
+MEMORY_BYTES = 512 << 20
+"""How much memory py-spy may map, on Linux: of a program with TensorFlow it maps 30 MiB."""
 TRACER_VARIABLE = "SUPERVISOR_TRACER_PID"
 """Environment variable with the process that may read this one's memory, and those that it starts."""
 _PR_SET_PTRACER = 0x59616D61
@@ -120,6 +124,9 @@ def _dump(pid: int, timeout_secs: float) -> OutsideStacks:
     if program is None:
         return OutsideStacks(problem=no_py_spy())
     command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+    until = time.monotonic() + timeout_secs
+    output: bytes | None = None
+    problem = ""
     try:
         with subprocess.Popen(
             command,
@@ -128,20 +135,66 @@ def _dump(pid: int, timeout_secs: float) -> OutsideStacks:
             stderr=subprocess.PIPE,
             start_new_session=True,  # killed with everything that it has started
         ) as process:
-            output: bytes | None
             try:
-                output, errors = process.communicate(timeout=timeout_secs)
-            except subprocess.TimeoutExpired:
+                _limit_memory(process.pid)
+                output, errors = _outputs(process, until)
+                process.wait(max(0.0, until - time.monotonic()))
+            except _TooLong:
+                problem = f"py-spy printed more than {_MAX_BYTES >> 20} MiB: {_TOO_LARGE}"
+            except (TimeoutError, subprocess.TimeoutExpired):
+                problem = f"py-spy did not end within {timeout_secs:.0f} s"
+            if problem:
                 _left_behind.add(process.pid)
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                output = None
     except OSError as error:
         return OutsideStacks(problem=f"{program} cannot be run: {error.strerror}")
-    if output is None:
+    if problem or output is None:
         _left_behind.discard(process.pid)
-        return OutsideStacks(problem=f"py-spy did not end within {timeout_secs:.0f} s")
+        return OutsideStacks(problem=problem)
     return OutsideStacks(problem=_problem(errors.decode("utf-8", "replace"))) if process.returncode else parse(output)
+
+
+_TOO_LARGE = "the stacks of that process are too deep, or the names in them too long, to be read"
+
+
+class _TooLong(Exception):  # noqa: N818
+    """A process has printed more than `_MAX_BYTES`."""
+
+
+def _limit_memory(pid: int) -> None:
+    """Let py-spy map no more than `MEMORY_BYTES`: it holds all frames, whose number and names are the program's."""
+    with suppress(ImportError, AttributeError, OSError):  # not Linux; has ended; runs as root by its file's mode
+        import resource
+
+        resource.prlimit(pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+
+
+def _outputs(process: subprocess.Popen[bytes], until: float) -> tuple[bytes, bytes]:
+    """Return what a process prints, and its errors.
+
+    Raises:
+        TimeoutError: if it has not closed both by then.
+        _TooLong: if it prints more than `_MAX_BYTES`.
+    """
+    assert process.stdout is not None and process.stderr is not None
+    texts = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+    with selectors.DefaultSelector() as selector:
+        for descriptor in texts:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map():
+            ready = selector.select(max(0.0, until - time.monotonic()))
+            if not ready or time.monotonic() > until:
+                raise TimeoutError
+            for key, _ in ready:
+                data = os.read(key.fd, 1 << 16)
+                texts[key.fd] += data
+                if sum(map(len, texts.values())) > _MAX_BYTES:
+                    raise _TooLong
+                if not data:
+                    selector.unregister(key.fd)
+    output, errors = texts.values()
+    return bytes(output), bytes(errors)
 
 
 def left_behind() -> frozenset[int]:
@@ -172,7 +225,7 @@ def find_py_spy() -> str | None:
 def parse(output: bytes) -> OutsideStacks:
     """Return what ``py-spy dump --json`` printed."""
     try:
-        threads = json.loads(output[:_MAX_BYTES])
+        threads = json.loads(output)
     except (ValueError, RecursionError):
         threads = None
     if not isinstance(threads, list):
@@ -208,6 +261,8 @@ def _problem(text: str) -> str:
         return PERMISSION
     if "No such process" in text or "os error 3)" in text or "No such file" in text:
         return "there is no such process, or it has just ended"
+    if "memory allocation of" in text or "os error 12)" in text:
+        return f"py-spy needs more than {MEMORY_BYTES >> 20} MiB of memory: {_TOO_LARGE}"
     first = next((line for line in text.splitlines() if line.strip()), "no reason given")
     return f"py-spy failed: {first.removeprefix('Error: ')}"
 

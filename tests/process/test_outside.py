@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 from supervisor_core.base.install import PY_SPY, pip_install
 from supervisor_core.process import outside
-from supervisor_core.process.outside import PERMISSION, allow_tracer, left_behind, outside_stacks, parse
+from supervisor_core.process.outside import PERMISSION, allow_tracer, find_py_spy, left_behind, outside_stacks, parse
 
 
 def thread(name: str | None, id: int, *frames: tuple[str, int, str], **more: Any) -> dict[str, Any]:
@@ -94,6 +95,48 @@ def test_a_failure_has_a_reason(text: str, problem: str, tmp_path: Path, monkeyp
     assert found.stacks == {} and found.problem is not None and found.problem.startswith(problem)
 
 
+@pytest.mark.parametrize("where", ["", ">&2"])
+def test_endless_output_is_not_read_to_its_end(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How deep its stacks are, and how long the names of its files, a program decides: the reader keeps 16 MiB."""
+    program(tmp_path, f"exec yes {'x' * 4000} {where}", monkeypatch)
+    tracemalloc.start()
+    try:
+        found = outside_stacks(1, timeout_secs=600.0)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    assert found.stacks == {} and "printed more than 16 MiB: the stacks" in (found.problem or "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="another process has limits on Linux only")
+@pytest.mark.real
+def test_py_spy_takes_a_bounded_amount_of_memory(tmp_path: Path) -> None:
+    """It holds all frames at once, each with the name of its file: 64 threads, a thousand deep, of 4,000 letters."""
+    if find_py_spy() is None:
+        pytest.skip("py-spy is not installed")
+    deep = tmp_path / "deep.py"
+    deep.write_text(
+        "import sys, threading\n"
+        "sys.setrecursionlimit(5000)\n"
+        "code = 'def f(n):\\n    if n: f(n - 1)\\n    else: at.wait(); go.wait()\\n'\n"
+        "at, go, names = threading.Barrier(65), threading.Event(), {}\n"
+        "exec(compile(code, '/' + 'x' * 4000, 'exec'), names)\n"
+        "names.update(at=at, go=go)\n"
+        "for _ in range(64): threading.Thread(target=names['f'], args=(900,), daemon=True).start()\n"
+        "at.wait()\n"
+        "print('deep', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen([sys.executable, deep], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"deep\n"
+        found = outside_stacks(process.pid, timeout_secs=600.0)
+        process.kill()
+    assert found.problem is not None
+    if found.problem == PERMISSION:
+        pytest.skip("the kernel does not allow it here")
+    assert "py-spy needs more than 512 MiB of memory: the stacks of that process are too deep" in found.problem
+
+
 def test_what_holds_its_output_open_is_ended_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that py-spy has left behind, with SIGTERM ignored, has the pipe."""
     started = tmp_path / "pid"
@@ -114,16 +157,16 @@ class Unkillable:
     pid = 4711
     answers = threading.Event()
 
-    def __init__(self, *args: object, **options: object) -> None: ...
+    def __init__(self, *args: object, **options: object) -> None:
+        self.stdout, self.stderr = (os.fdopen(os.pipe()[0]) for _ in range(2))  # nothing is written
 
     def __enter__(self) -> Unkillable:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.answers.wait()
-
-    def communicate(self, timeout: float) -> tuple[bytes, bytes]:
-        raise subprocess.TimeoutExpired("py-spy", timeout)
+        self.stdout.close()
+        self.stderr.close()
 
 
 def test_a_py_spy_that_cannot_be_killed_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
