@@ -106,12 +106,11 @@ def write(path: str, arrays: Mapping[str, ArrayBytes]) -> Written:
             for piece in arrays[name].pieces():
                 for start in range(0, len(piece), _CHUNK_BYTES):
                     part = piece[start : start + _CHUNK_BYTES]
-                    data = part.tobytes()
-                    crc = checksum.extend(crc, data)
+                    crc = checksum.extend(crc, part)
                     if with_nan is None and has_nan(dtype, part):
                         with_nan = name
-                    while data:  # a write may take less, as where the disk becomes full
-                        data = data[file.write(data) or 0 :]
+                    while len(part):  # a write may take less, as where the disk becomes full
+                        part = part[file.write(part) or 0 :]
     return Written(with_nan, (SealedFile(os.path.basename(path), len(begin) + position, crc),))
 
 
