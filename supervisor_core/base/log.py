@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import logging
 import numbers
+import re
 import traceback
 from typing import Any
 
@@ -17,6 +18,14 @@ LOGGER = "supervisor_core"
 
 _UNPRINTABLE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 """Unicode categories that move the cursor, reverse the text after them, or cannot be seen."""
+INVISIBLE = (
+    (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F),
+    (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x2800, 0x2800), (0x3164, 0x3164), (0xFE00, 0xFE0F),
+    (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
+)  # fmt: skip
+"""First and last code points of what else leaves no mark, so that two names look like one: Unicode's
+``Default_Ignorable_Code_Point``, and the empty Braille pattern."""
+_INVISIBLE = re.compile("[{}]".format("".join(f"{chr(first)}-{chr(last)}" for first, last in INVISIBLE)))
 
 
 def printable(text: str) -> str:
@@ -31,7 +40,9 @@ def printable(text: str) -> str:
     import unicodedata
 
     return "".join(
-        character.encode("unicode_escape").decode() if unicodedata.category(character) in _UNPRINTABLE else character
+        character.encode("unicode_escape").decode()
+        if unicodedata.category(character) in _UNPRINTABLE or _INVISIBLE.match(character)
+        else character
         for character in text
     )
 

@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 import yaml
 
+from supervisor_core.base.log import INVISIBLE
 from supervisor_core.base.session_labels import RESERVED
 from supervisor_core.run.judge.finding import KINDS, SEVERITIES
 from supervisor_core.run.model.thresholds import (
@@ -53,12 +54,13 @@ _MARKUP = [rf"\x{ord(character):02x}" for character in "<>&@[]`"]
 """What begins a mention, a link or an element in Slack, Mattermost, Telegram, Markdown or HTML; as escapes."""
 _FRAMES = "module|lambda|listcomp|genexpr|string|stdin"
 """What Python writes within angle brackets as the name of a frame: no chat takes these for a mention or a link."""
-_UNUSUAL = rf"\pC\p{{Zl}}\p{{Zp}}\\{''.join(_MARKUP)}"
+_NO_MARK = "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in INVISIBLE)
+_UNUSUAL = rf"\pC\p{{Zl}}\p{{Zp}}{_NO_MARK}\\{''.join(_MARKUP)}"
 """Control and invisible characters, the backslash, and markup; within brackets of an expression."""
 
 _TEMPLATES = {
-    # %q has control, bidirectional and invisible characters as escapes.
-    "shown": '{{ printf "%q" . | reReplaceAll `^"|"$` ``'
+    # %q has control, bidirectional and most invisible characters as escapes.
+    "shown": rf'{{{{ printf "%q" . | reReplaceAll `^"|"$` `` | reReplaceAll `[{_NO_MARK}]` "\ufffd"'
     + "".join(f" | reReplaceAll `{code}` `{code}`" for code in _MARKUP)
     + rf" | reReplaceAll `\\x3c({_FRAMES})\\x3e` `<$1>`"
     + " }}",

@@ -9,11 +9,14 @@ import os
 import re
 import shutil
 import subprocess
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from supervisor_core.base.log import INVISIBLE, printable
 
 ROOT = Path(__file__).parents[2]
 FRONTEND = ROOT / "frontend"
@@ -21,7 +24,7 @@ STATIC = ROOT / "tb_plugin" / "static"
 MOST_KILOBYTES = 70
 
 
-def run_node(*command: str, needs: str) -> None:
+def run_node(*command: str, needs: str) -> str:
     """Run a command in frontend/; skip aloud where it cannot be, which in CI is a failure."""
     node = shutil.which("node")
     if node is None or not (FRONTEND / "node_modules" / needs).exists():
@@ -31,11 +34,24 @@ def run_node(*command: str, needs: str) -> None:
         pytest.skip(text)
     done = subprocess.run([node, *command], cwd=FRONTEND, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_unit_tests_pass() -> None:
     """All that needs no browser does what its tests promise."""
     run_node("test.mjs", needs="esbuild")
+
+
+def test_the_tab_and_the_command_show_the_same_characters_as_escapes() -> None:
+    """Of every code point that this Python knows, and of all that leave no mark, assigned or not."""
+    pattern = re.search(r"UNPRINTABLE = (/.+/)gu;", (FRONTEND / "src/logic/printable.ts").read_text())
+    assert pattern is not None
+    program = f"for (let c = 0; c <= 0x10ffff; c++) if ({pattern[1]}u.test(String.fromCodePoint(c))) console.log(c)"
+    of_tab = set(map(int, run_node("-e", program, needs="esbuild").split()))
+    invisible = {code for first, last in INVISIBLE for code in range(first, last + 1)}
+    known = {code for code in range(0x110000) if unicodedata.category(chr(code)) != "Cn"} | invisible
+    assert of_tab & known == {code for code in known if printable(chr(code)) != chr(code)}
+    assert invisible <= of_tab
 
 
 def test_types_are_strict() -> None:

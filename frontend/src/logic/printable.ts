@@ -1,7 +1,7 @@
 /** Text of others as people can read it: the same as `printable` in supervisor_core/base/log.py. */
 
-/** Unicode categories that move the cursor, reverse the text after them, or cannot be seen. */
-const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
+/** What moves the cursor, reverses the text after it, or leaves no mark. */
+const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{DI}\u2800]/gu;
 const NAMED: Record<string, string> = { "\t": "\\t", "\n": "\\n", "\r": "\\r" };
 
 /** Control, bidirectional and invisible characters become escapes; what was made so once stays as it is. */
