@@ -33,7 +33,7 @@ Name = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
 _T = TypeVar("_T")
 MAX_MENDED = 32
 """Values of a record that may be wrong; with more it is refused."""
-_PLACE = re.compile(r" - at (?P<is_key>`key` in )?`\$(?P<path>(?:\.\w+|\[\d+\])+)(?P<is_inside>\[\.\.\.\].*)?`$")
+_PLACE = re.compile(r" - at (?P<is_key>`key` in )?`\$(?P<path>(?:\.\w+|\[\d+\])+)(?P<is_inside>\[\.\.\.\][^`]*)?`$")
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 _LENGTH = re.compile(r"of length <= (\d+)")
 

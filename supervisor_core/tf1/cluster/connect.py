@@ -68,7 +68,7 @@ UNAVAILABLE = (tf.errors.AbortedError, tf.errors.UnavailableError)
 """Raised when a process of the cluster is unavailable: the session must be recreated."""
 
 # Answer of a server that is still starting when it is asked for its own device.
-_STARTING = re.compile(r"/job:\S+ unknown device\.")
+_STARTING = re.compile(r"/job:\S{1,300} unknown device\.")
 
 
 def as_unavailable(error: Exception) -> Exception | None:
