@@ -43,8 +43,7 @@ class VanishedRun:
     own_name: str | None
     since: float
     """When it was first missed, as wall time."""
-    identity: Identity
-    newest_file: str | None
+    place: tuple[tuple[int, int], str] | None
     held: tuple[Finding, ...]
     """What was held of it."""
     missed: Finding | None
@@ -165,8 +164,7 @@ class VanishedRuns:
         return VanishedRun(
             own_name=watched.own_name,
             since=now,
-            identity=watched.identity,
-            newest_file=_base(watched.files[-1].path) if watched.files else None,
+            place=watched.place,
             held=status.findings,
             missed=missed,
             text=write_run(status, max(text.stage, Stage.LIVE)),
@@ -178,18 +176,13 @@ def _renamed(
     served: Mapping[Key, tuple[WatchedRun, RunText]],
     found: Mapping[int, Mapping[str, WatchedRun]],
 ) -> dict[Key, Key]:
-    """Return each run that is new and in the directory of a vanished one -> the key that that had.
-
-    An inode is used again for another directory; so the newest file must be in it, too.
-    """
-    by_identity = {run.identity: key for key, run in vanished.items() if run.identity is not None}
+    """Return each run that is new and in the directory of a vanished one -> the key that that had."""
+    by_identity = {run.place[0]: key for key, run in vanished.items() if run.place is not None}
     renamed: dict[Key, Key] = {}
     for index, runs in found.items():
         for name, watched in runs.items():
             old = by_identity.get(watched.identity) if watched.identity is not None else None
-            if old is None or (index, name) in served:
-                continue
-            if any(_base(file.path) == vanished[old].newest_file for file in watched.files):
+            if old is not None and (index, name) not in served and watched.was_at(vanished[old].place):
                 renamed[index, name] = old
     return renamed
 
@@ -211,7 +204,3 @@ def _bounded(runs: dict[Key, VanishedRun]) -> tuple[dict[Key, VanishedRun], Coun
         if count[key[0]] <= MAX_RUNS:
             kept.add(key)
     return {key: run for key, run in runs.items() if key in kept}, Counter(key[0] for key in runs.keys() - kept)
-
-
-def _base(path: str) -> str:
-    return path.rpartition("/")[2]

@@ -264,16 +264,21 @@ class Changes:
             yield from self._findings(name, known, self._changed(known, now), now)
 
     def _follow_renamed(self, runs: Mapping[str, WatchedRun]) -> None:
-        """Go on with what is known of runs whose directories were renamed: the newest session is the same."""
+        """Go on with what is known of runs whose directories were renamed: the newest session, or the place, is the
+        same."""
         if not self._known:
             return
         new = [name for name, watched in runs.items() if name not in self._known and watched.copy_of is None]
         if not new:
             return
-        gone = {run_key(known.watched): name for name, known in self._known.items() if name not in runs}
+        gone = {name: known.watched for name, known in self._known.items() if name not in runs}
+        by_key = {run_key(watched): name for name, watched in gone.items()}
+        by_place = {watched.identity: name for name, watched in gone.items()}
         for name in new if gone else ():
-            before = gone.pop(run_key(runs[name]), None)
-            if before is not None:
+            there = by_place.get(runs[name].identity)
+            is_moved = there is not None and runs[name].was_at(gone[there].place)
+            before = by_key.get(run_key(runs[name]), there if is_moved else None)
+            if before is not None and before in self._known:
                 self._known[name] = self._known.pop(before)
 
     def _event(

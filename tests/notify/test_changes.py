@@ -416,6 +416,18 @@ def test_a_renamed_run_is_the_same(tmp_path: Path) -> None:
     assert scene.go_on(10 * MINUTE) == []
 
 
+def test_a_live_run_of_another_writer_may_be_renamed(tmp_path: Path) -> None:
+    """Its directory and its file are the same: it is not gone. Once it is, it is gone by its new name."""
+    scene = Scene(tmp_path)
+    STORIES["is another writer's"].write(tmp_path / "tuning", BEGAN)
+    assert scene.go_on(MINUTE) == []
+    (tmp_path / "tuning").rename(tmp_path / "tuned")
+    assert scene.go_on(3 * MINUTE) == []
+    (tmp_path / "tuned").rename(tmp_path.parent / f"{tmp_path.name}-away")
+    events = scene.go_on(MINUTE)
+    assert [(event.run, event.kind) for event in events] == [("tuned", "unreachable")]
+
+
 def test_clocks_that_differ_are_quiet(tmp_path: Path) -> None:
     """A machine whose clock is ten minutes behind is neither lost nor said to be, and its death waits for its hold."""
     scene = Scene(tmp_path)

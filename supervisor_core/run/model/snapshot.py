@@ -60,6 +60,15 @@ class WatchedRun:
     """Inode and device of its directory; None where that is not known."""
 
     @property
+    def place(self) -> tuple[tuple[int, int], str] | None:
+        """Its directory and the name of its newest file: an inode is used again for another directory."""
+        return None if self.identity is None or not self.files else (self.identity, _base(self.files[-1].path))
+
+    def was_at(self, place: tuple[tuple[int, int], str] | None) -> bool:
+        """Whether it is the run of that `place`, under another name or not."""
+        return place is not None and self.identity == place[0] and place[1] in (_base(file.path) for file in self.files)
+
+    @property
     def read_ok(self) -> bool:
         """Whether all of it could be read."""
         return self.problem is None
@@ -161,3 +170,7 @@ class LogdirSnapshot:
     identity: tuple[int, int] | None = None
     """Inode and device of the logdir: another file system that is mounted there has others. None where that is not
     known."""
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]
