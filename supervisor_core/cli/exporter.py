@@ -82,6 +82,13 @@ def _shard(context: click.Context, parameter: click.Parameter, given: str | None
     callback=_shard,
     help="Serve part I, from 0 on, of the runs in N equal parts. I may be a pod's name that ends in it.",
 )
+@click.option(
+    "--max-runs",
+    type=click.IntRange(1),
+    default=20_000,
+    metavar="N",
+    help="Serve at most N runs of a logdir, as many of each owner as of another; those written last first.",
+)
 @seconds_option("--refresh-interval", "How often the logdirs are read.", default="15s", least=0.1, most=86_400.0)
 @seconds_option("--forget-after", "How long a lost run counts as active after its last event.", default="7d")
 @finding_options
@@ -92,6 +99,7 @@ def exporter(
     telemetry_path: str,
     hosts: tuple[str, ...],
     shard: RunShard | None,
+    max_runs: int,
     refresh_interval_secs: float,
     forget_after_secs: float,
     **limits: Any,
@@ -108,7 +116,7 @@ def exporter(
     from supervisor_core.metrics.held_file import HeldFile
 
     configure_log()
-    watches = watches_of(runs, runs.existing(found_or_awaited), shard)
+    watches = watches_of(runs, runs.existing(found_or_awaited), shard, max_runs)
     logdirs = [*(watch.logdir for watch in watches), "" if shard is None else str(shard)]
     kept = None if runs.cache is None else HeldFile(runs.cache, logdirs)
     stop = threading.Event()

@@ -101,13 +101,16 @@ def found_or_awaited(path: str) -> GivenLogdir:
     return replace(found, path=os.path.abspath(local_path(found.path) or found.path))
 
 
-def watches_of(runs: GivenRuns, logdirs: Sequence[GivenLogdir], shard: RunShard | None = None) -> list[LogdirWatch]:
+def watches_of(
+    runs: GivenRuns, logdirs: Sequence[GivenLogdir], shard: RunShard | None = None, max_runs: int | None = None
+) -> list[LogdirWatch]:
     """Return what looks at logdirs again and again, for metrics and findings, which need no old ticks and saves.
 
     Args:
         runs: those of the command.
         logdirs: its logdirs, see `found_or_awaited`.
         shard: the part of the runs.
+        max_runs: how many of each logdir are read; None: all.
 
     Raises:
         WrongInput: if an expression is none, or the cache cannot be used.
@@ -121,6 +124,7 @@ def watches_of(runs: GivenRuns, logdirs: Sequence[GivenLogdir], shard: RunShard 
                 each.include(runs.include),
                 runs.exclude,
                 shard=shard,
+                max_runs=max_runs,
                 kept_ticks=1,
                 all_saves=False,
                 cache=runs.cache,

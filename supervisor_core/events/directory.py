@@ -61,6 +61,8 @@ class Directory:
         """The directories in it, sorted by name."""
         self.identity: tuple[int, int] | None = None
         """Inode and device; None where unknown, or the store has none."""
+        self.owner: int | None = None
+        """Whose it is, or the first link on the way to it; None where the store has no owners."""
         self.problem: str | None = None
         """Why it could not be listed; None where it could, or does not exist."""
         self._source = source_of(path) if filesystem is None else filesystem
@@ -78,6 +80,7 @@ class Directory:
             status = self._source.stat(self.path)
             if not stat.S_ISDIR(status.st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", self.path)
+            self.owner = getattr(status, "st_uid", None)
             identity, changed_at, now = _identity(status), status.st_mtime_ns, self._clock.monotonic()
             is_same = (changed_at, identity) == (self._changed_at, self.identity)
             if is_same and self._is_trusted and now - self._listed_at < RELIST_SECS:
@@ -225,7 +228,10 @@ class DirectoryTree:
         directory = self._known.get(step.name)
         if directory is None:
             directory = Directory(step.path, filesystem=self._source, clock=self._clock)
-        return directory if directory.refresh() else None
+        is_there = directory.refresh()
+        if step.links:
+            directory.owner = step.owner
+        return directory if is_there else None
 
     def runs(self) -> Iterator[tuple[str, Directory]]:
         """Yield each directory that holds events files, by its name relative to the root: ``.`` for the root itself."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.fair_share import fair_order
 from supervisor_core.base.shard import RunShard
 from supervisor_core.events.chunk import Chunk, FileFacts, Problem
 from supervisor_core.events.directory import Directory, DirectoryTree, is_events_file
@@ -39,6 +40,8 @@ class LogdirIndex:
         include: a regular expression that a run's name must match somewhere.
         exclude: one that it must not match anywhere.
         shard: which part of these runs is read; None: all.
+        max_runs: how many of these are read: of each owner, and of each directory in the logdir, about as many, those
+            written last first; None: all.
         filesystem: reads the files. Default: by the path's scheme.
         clock: times the age of listings.
         thorough: whether to check the checksums of skipped payloads, too.
@@ -55,13 +58,17 @@ class LogdirIndex:
         include: str | None = None,
         exclude: str | None = None,
         shard: RunShard | None = None,
+        max_runs: int | None = None,
         filesystem: ReadFilesystem | None = None,
         clock: Clock = SYSTEM_CLOCK,
         thorough: bool = False,
     ) -> None:
         self.logdir = logdir
         self.elsewhere: tuple[str, ...] = ()
-        """Names of the runs of the other shards, which are not read."""
+        """Names of the runs that are not read: those of the other shards, and those beyond ``max_runs``."""
+        self.left_out = 0
+        """How many are beyond that."""
+        self._max_runs = max_runs
         self._thorough = thorough
         self._shard = shard
         self._include, self._exclude = _compiled(include, "include"), _compiled(exclude, "exclude")
@@ -112,6 +119,19 @@ class LogdirIndex:
             has = self._shard.has
             ours = {name: directory for name, directory in found.items() if has(directory.first_event_file or "")}
             self.elsewhere, found = tuple(name for name in found if name not in ours), ours
+        else:
+            self.elsewhere = ()
+        self.left_out = 0 if self._max_runs is None else max(0, len(found) - self._max_runs)
+        if self.left_out:
+            written = {name: written_at(directory, self._source) for name, directory in found.items()}
+            order = fair_order(
+                sorted(found, key=lambda name: -written[name]),
+                lambda name: 1,
+                lambda name: (found[name].owner, name.partition("/")[0]),
+                lambda name: found[name].owner,
+            )
+            self.elsewhere += tuple(order[self._max_runs :])
+            found = {name: found[name] for name in order[: self._max_runs]}
         before, self._runs = self._runs, {name: self._run(name, found[name]) for name in sorted(found)}
         changed: dict[str, list[Chunk]] = {}
         self._shown = self._runs
@@ -121,8 +141,7 @@ class LogdirIndex:
                 if name not in before:
                     begin(run)
             if not before:
-                written = {name: run.written_at for name, run in self._runs.items()}
-                self.order = tuple(sorted(written, key=lambda name: -written[name]))
+                self.order = tuple(sorted(self._runs, key=lambda name: -written_at(found[name], self._source)))
         if isinstance(self._source, RemoteSource):
             self._source.read_ahead([new for run in self._runs.values() for new in run.grown()])
         try:
@@ -161,6 +180,14 @@ def _compiled(expression: str | None, what: str) -> re.Pattern[str] | None:
         return re.compile(expression)
     except re.error as error:
         raise ValueError(f"{what} is no regular expression ({error}): {expression!r}.") from error
+
+
+def written_at(directory: Directory, source: ReadFilesystem) -> float:
+    """Return when the newest events file of a directory was written; 0 where unknown."""
+    for name in directory.events[-1:]:
+        with contextlib.suppress(OSError, ValueError):
+            return source.stat(join(directory.path, name)).st_mtime_ns / 1e9
+    return 0.0
 
 
 PIECE_BYTES = 64 * 1024 * 1024
@@ -233,13 +260,9 @@ class RunIndex:
         return self._directory.problem
 
     @property
-    def written_at(self) -> float:
-        """When its newest events file was written; 0 where unknown."""
-        found = 0
-        for name in self._directory.events[-1:]:
-            with contextlib.suppress(OSError, ValueError):
-                found = self._source.stat(join(self._directory.path, name)).st_mtime_ns
-        return found / 1e9
+    def owner(self) -> int | None:
+        """See `Directory.owner`."""
+        return self._directory.owner
 
     @property
     def positions(self) -> dict[str, ReaderPosition]:

@@ -23,6 +23,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TypeAlias
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.fair_share import fair_order
 from supervisor_core.base.install import DISTRIBUTION
 from supervisor_core.base.shard import RunShard
 from supervisor_core.metrics.collector import process_samples
@@ -58,6 +59,8 @@ HeldRuns: TypeAlias = Mapping[str, Mapping[str, Mapping[str, tuple[str, float]]]
 _LOG = logging.getLogger("supervisor_core")
 
 DEFAULT_INTERVAL_SECS = 15.0
+MOST_BYTES = 64 << 20
+"""Of the runs' metrics in a scrape, which Prometheus gives 10 seconds."""
 MAX_NAMED = 10
 """How many deleted runs are named in one line of the log."""
 _STOP_SECS = 2.0
@@ -107,6 +110,8 @@ class Exporter:
         self._held: dict[Key, HeldRun] = {}
         self._labels: dict[Key, str] = {}
         self._copies = CopyMarks[Key]()
+        self._left_out: Counter[int] = Counter()
+        """How many runs of each logdir are not on the page, for its length."""
         self._problems = ProblemLog()
         self._vanished = VanishedRuns(self.forget_after_secs)
         self._announced = False
@@ -204,6 +209,7 @@ class Exporter:
         up = self._current
 
         def about(complete: bool) -> Iterator[tuple[Metric, list[Sample]]]:
+            complete &= not any(facts.left_out for facts in up.logdirs)
             yield SCRAPE_SUCCESS, [Sample({}, float(complete))]
             pairs = zip(up.logdirs, self._faults, strict=True)
             logdirs = [replace(facts, failures=facts.failures + faults) for facts, faults in pairs]
@@ -274,7 +280,7 @@ class Exporter:
         own_names |= {key: run.own_name for key, run in gone.items()}
         labels = self._labels_of(own_names, scans)
         written = self._write_live(live, labels, problems, now)
-        texts = [text for _, text in written.values()]
+        texts = self._within_bounds(written)
         for key, run in gone.items():
             texts.append(run.written(labels[key], now, self.thresholds.stall_hold_secs))
             problems[key[0]].append(f"Run {labels[key]!r}: its directory is gone, and it had not ended.")
@@ -283,6 +289,30 @@ class Exporter:
         if self.has_looked:  # not before: a rival of another logdir may not have been read yet
             self._labels = labels
         self._show(Page(texts), scans, problems)
+
+    def _within_bounds(self, written: Mapping[Key, tuple[WatchedRun, RunText]]) -> list[RunText]:
+        """Return the texts of the runs that are served: of too many, live ones first, about as much of each owner, and
+        of each directory in a logdir."""
+        self._left_out = Counter()
+        if sum(text.size for _, text in written.values()) <= MOST_BYTES:
+            return [text for _, text in written.values()]
+        live_first = sorted(
+            written, key=lambda key: (written[key][1].stage is Stage.AT_REST, written[key][0].run.state not in LIVE)
+        )
+        owner = {key: (key[0], watched.owner) for key, (watched, _) in written.items()}
+        size, kept = 0, set()
+        for key in fair_order(
+            live_first,
+            lambda key: written[key][1].size,
+            lambda key: (owner[key], key[1].partition("/")[0]),
+            lambda key: owner[key],
+        ):
+            size += written[key][1].size
+            if size > MOST_BYTES:
+                self._left_out[key[0]] += 1
+            else:
+                kept.add(key)
+        return [text for key, (_, text) in written.items() if key in kept]
 
     def _labels_of(self, own_names: Mapping[Key, str | None], scans: Mapping[int, _Scan]) -> dict[Key, str]:
         """Return the label of each run: one that no run of another shard can have by its directory."""
@@ -322,7 +352,7 @@ class Exporter:
 
     def _show(self, page: Page, scans: Mapping[int, _Scan], problems: Mapping[int, list[str]]) -> None:
         """Let scrapes have a page from now on; log what is new among its problems."""
-        counts = Counter(index for index, _ in self._written)
+        counts = Counter(index for index, _ in self._written) - self._left_out
         alive = Counter(index for (index, _), (watched, _) in self._written.items() if watched.run.state in LIVE)
         logdirs = list(self._current.logdirs)
         for index, scan in scans.items():
@@ -330,7 +360,13 @@ class Exporter:
             failures = logdirs[index].failures + (new and bool(problems[index]))
             displaced = not scan.snapshot.runs and self._vanished.is_displaced(index, scan.snapshot.identity)
             logdirs[index] = replace(
-                logdirs[index], runs=counts[index], live=alive[index], scan=scan, failures=failures, displaced=displaced
+                logdirs[index],
+                runs=counts[index],
+                live=alive[index],
+                left_out=scan.snapshot.left_out + self._left_out[index],
+                scan=scan,
+                failures=failures,
+                displaced=displaced,
             )
         self._current = _CurrentPage(page=page, logdirs=tuple(logdirs))
         found = [text for index in scans for text in problems[index]]
@@ -449,6 +485,8 @@ class _LogdirFacts:
     live: int = 0
     """How many of them are alive."""
     scan: _Scan | None = None
+    left_out: int = 0
+    """How many of its runs are not, because there are too many."""
     failures: int = 0
     """Number of scans with something that could not be read or written."""
     displaced: bool = False

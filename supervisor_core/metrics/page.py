@@ -289,6 +289,8 @@ class RunText:
     stage: Stage
     problems: tuple[str, ...]
     """What could not be written, and why."""
+    size: int
+    """Bytes of its lines."""
     _names: tuple[str, ...]
     _text: bytes
     """The values of `fragments` in one object, compressed: a third of what a live run takes otherwise."""
@@ -327,8 +329,8 @@ def write_run(status: RunStatus, stage: Stage = Stage.LIVE) -> RunText:
         for metric in metrics
     }
     fragments = {name: text for name, text in written.items() if text}
-    text = zlib.compress(_BETWEEN.join(fragments.values()), 1)
-    return RunText(status, stage, tuple(problems), _shared(tuple(fragments)), text)
+    text = _BETWEEN.join(fragments.values())
+    return RunText(status, stage, tuple(problems), len(text), _shared(tuple(fragments)), zlib.compress(text, 1))
 
 
 _GZIP = 16 + zlib.MAX_WBITS

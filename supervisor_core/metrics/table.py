@@ -496,6 +496,11 @@ LOGDIR_METRICS: tuple[LogdirMetric, ...] = (
     ),
     of_logdir("runs", "Runs of the logdir that are served.", lambda logdir: logdir.runs if logdir.scanned else None),
     of_logdir("live_runs", "Those of them that are alive.", lambda logdir: logdir.live if logdir.scanned else None),
+    of_logdir(
+        "left_out_runs",
+        "Runs of the logdir that are not served, because there are too many (docs/limits.md).",
+        lambda logdir: logdir.left_out if logdir.scanned else None,
+    ),
     of_logdir("last_refresh_timestamp_seconds", "When the logdir was last looked at, to the end.", "last_scan.at"),
     of_logdir("refresh_duration_seconds", "How long that took.", "last_scan.secs"),
     of_logdir(

@@ -230,8 +230,8 @@ def test_two_trainings_of_one_name(fires: Callable[..., None]) -> None:
 
 
 def test_exporters_and_logdirs(fires: Callable[..., None]) -> None:
-    """A logdir that is gone is a page; one that is not read to the end, an exporter without live runs that is down, and
-    a shard that is missing, are warnings after ten minutes."""
+    """A logdir that is gone is a page; one that is not read to the end, an exporter without live runs that is down,
+    runs that are left out, and a shard that is missing, are warnings after ten minutes."""
     gone, down, shard = "SupervisorLogdirUnreachable", "SupervisorExporterDown", "SupervisorShardMissing"
     fires(WATCHED | {f'supervisor_exporter_logdir_up{{{E},logdir="/logs"}}': "1 0x40"}, {1: set(), 3: {gone}})
     stopped = {f'supervisor_exporter_last_refresh_timestamp_seconds{{{E},logdir="/logs"}}': "0x40"}
@@ -239,6 +239,10 @@ def test_exporters_and_logdirs(fires: Callable[..., None]) -> None:
     fires(UP | {f'supervisor_exporter_refresh_failures_total{{{E},logdir="/logs"}}': "0x40"}, {5: set(), 11: {down}})
     idle = {f"up{{{E}}}": "1x4 0x40", f"supervisor_exporter_build_info{{{E}}}": "1x4 stale"}
     fires(idle | {f'supervisor_exporter_live_runs{{{E},logdir="/logs"}}': "0x4 stale"}, {8: set(), 16: {down}})
+    fires(
+        WATCHED | {f'supervisor_exporter_left_out_runs{{{E},logdir="/logs"}}': "0 7x40"},
+        {9: set(), 12: {"SupervisorRunsLeftOut"}},
+    )
     fires(WATCHED | {f'supervisor_exporter_shards{{{E},shard="0"}}': "2x40"}, {9: set(), 11: {shard}})
 
 

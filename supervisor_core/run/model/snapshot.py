@@ -59,6 +59,9 @@ class WatchedRun:
     identity: tuple[int, int] | None = None
     """Inode and device of its directory; None where that is not known."""
 
+    owner: int | None = None
+    """Whose its directory, or the link to it, is; None where the store has no owners."""
+
     @property
     def place(self) -> tuple[tuple[int, int], str] | None:
         """Its directory and the name of its newest file: an inode is used again for another directory."""
@@ -158,7 +161,9 @@ class LogdirSnapshot:
     runs: Mapping[str, WatchedRun] = field(default_factory=dict)
     """Name, as TensorBoard has it -> run, by name."""
     elsewhere: tuple[str, ...] = ()
-    """Names of the runs of other shards, which are not read."""
+    """Names of the runs of other shards, and of those left out, which are not read."""
+    left_out: int = 0
+    """How many runs are not read because there are too many."""
     problems: tuple[str, ...] = ()
     """What about the logdir could not be looked at; empty when all of it was."""
     requests: int = 0

@@ -44,6 +44,7 @@ class LogdirWatch:
         include: a regular expression that a run's name must match somewhere.
         exclude: one that it must not match anywhere.
         shard: which part of these runs is read; None: all.
+        max_runs: how many of these are read, see `LogdirIndex`; None: all.
         kept_ticks: how many of each service thread's newest ticks, and of its newest spans, are kept; None: all, of
             which a run of a week has a hundred thousand.
         all_saves: see `RunFold`; False for who holds thousands of runs.
@@ -70,6 +71,7 @@ class LogdirWatch:
         exclude: str | None = None,
         *,
         shard: RunShard | None = None,
+        max_runs: int | None = None,
         kept_ticks: int | None = None,
         all_saves: bool = True,
         filesystem: ReadFilesystem | None = None,
@@ -79,7 +81,13 @@ class LogdirWatch:
     ) -> None:
         self._source = source_of(logdir) if filesystem is None else filesystem
         self._index = LogdirIndex(
-            logdir, include=include, exclude=exclude, shard=shard, filesystem=self._source, clock=clock
+            logdir,
+            include=include,
+            exclude=exclude,
+            shard=shard,
+            max_runs=max_runs,
+            filesystem=self._source,
+            clock=clock,
         )
         listed = self._source.names if isinstance(self._source, RemoteSource) else lambda directory: None
         self._presence = presence or CheckpointPresence(logdir, listed=listed)
@@ -150,6 +158,7 @@ class LogdirWatch:
             at=now,
             runs=self._copies.marked(self._hparams.joined(runs)),
             elsewhere=self._index.elsewhere,
+            left_out=self._index.left_out,
             problems=tuple(problems),
             reachable=self._index.is_reachable,
             is_whole=unread is None,

@@ -331,6 +331,7 @@ class RunTracker:
             left_out_files=left_out,
             free_bytes=_free_bytes(index.directory) if run.state in _MOVING and not unreachable else None,
             identity=identity,
+            owner=index.owner,
             problem=problem,
         )
         found = found if self._original is None else as_copy(found, self._original)
