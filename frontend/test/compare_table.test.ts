@@ -141,8 +141,8 @@ test("groups come in the order of their rows, the rows without a text last", () 
   ]);
 });
 
-test("a table is copied with tabs, and a cell that has one is quoted", () => {
-  assert.equal(toCsv(["a", "b"], [["x\ty", 1]], "\t"), 'a\tb\r\n"x\ty"\t1\r\n');
+test("a table is copied with tabs, and its texts are quoted", () => {
+  assert.equal(toCsv(["a", "b"], [["x\ty", 1]], "\t"), '"a"\t"b"\r\n"x\ty"\t1\r\n');
 });
 
 test("what the table shows survives in an address", () => {

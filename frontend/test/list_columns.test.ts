@@ -73,6 +73,6 @@ test("the list as CSV has raw values and the chosen columns", () => {
     string,
     string,
   ];
-  assert.ok(head.startsWith("run,state,") && head.endsWith(",tag:loss,started"));
-  assert.ok(row.startsWith("a,") && row.includes(",9120,") && row.endsWith(",0.25,2026-11-21T00:46:40.000Z"), row);
+  assert.ok(head.startsWith('"run","state",') && head.endsWith(',"tag:loss","started"'));
+  assert.ok(row.startsWith('"a",') && row.includes(",9120,") && row.endsWith(',0.25,"2026-11-21T00:46:40.000Z"'), row);
 });

@@ -7,10 +7,9 @@ leaves that file behind; the next export to the same place writes into it.
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -121,48 +120,60 @@ def _in_json(data: ColumnData, column: HistoryColumn) -> Sequence[Any]:
     return values
 
 
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet takes a text that begins so for a formula; the tab's files have the same guard (``csv.ts``)."""
+_SEPARATORS = ";\t\r\n"
+_FORMULA = re.compile(r"(^[\s\";]*|[\s\";]+)([=+\-@\uff0b\uff0d\uff1d\uff20]?)")
+"""What may stand before what a spreadsheet takes for a formula, and its sign: at the begin of a cell, also of one that
+another separator than the comma makes of a part of a text. The tab's files have the same guard (``csv.ts``)."""
+_ROWS_OF_CSV = 1000
 
 
 class _Csv:
-    """Unknown is an empty field; times as ISO 8601 in UTC, labels as JSON; a text that a spreadsheet would take for a
-    formula begins with an apostrophe. Lines end as RFC 4180 says: `csv.writer` quotes only the line ends that it
-    writes."""
+    """Unknown is an empty field; times as ISO 8601 in UTC, labels as JSON. Each text stands in quotes, whatever it has;
+    what a spreadsheet would take for a formula has an apostrophe before it. Lines end as RFC 4180 says."""
 
     def __init__(self, file: BinaryIO, table: Table) -> None:
-        self._columns = table.columns
-        self._text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        self._csv = csv.writer(self._text)
-        self._csv.writerow([column.name for column in table.columns])
+        self._columns, self._file = table.columns, file
+        self._write([",".join(column.name for column in table.columns)])
 
     def write(self, columns: Sequence[ColumnData]) -> None:
         shown = [_in_csv(data, column) for data, column in zip(columns, self._columns, strict=True)]
-        self._csv.writerows(zip(*shown, strict=True))
+        lines = map(",".join, zip(*shown, strict=True))
+        while piece := list(islice(lines, _ROWS_OF_CSV)):
+            self._write(piece)
+
+    def _write(self, lines: Sequence[str]) -> None:
+        self._file.write("".join(f"{line}\r\n" for line in lines).encode())
 
     def close(self) -> None:
-        self._text.flush()
-        self._text.detach()
+        """Nothing comes last."""
 
     def abandon(self) -> None:
         """What is held goes with it."""
 
 
-def _in_csv(data: ColumnData, column: HistoryColumn) -> Sequence[Any]:
+def _in_csv(data: ColumnData, column: HistoryColumn) -> Iterable[str]:
     if column.type in ("text", "name"):
         if isinstance(data, Coded):  # few texts, many rows
-            return listed(Coded(data.codes, [_no_formula(text) for text in data.values]))
-        return [None if text is None else _no_formula(text) for text in data]
+            return [text or "" for text in listed(Coded(data.codes, list(map(_quoted, data.values))))]
+        return ["" if text is None else _quoted(text) for text in data]
     values = _in_json(data, column)
     if column.type == "truth":
         return ["" if value is None else "true" if value else "false" for value in values]
     if column.type == "labels":
-        return [None if value is None else json.dumps(value) for value in values]
-    return values
+        return ["" if value is None else _quoted(json.dumps(value)) for value in values]
+    return ["" if value is None else str(value) for value in values]
 
 
-def _no_formula(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+def _quoted(text: str) -> str:
+    guarded = _FORMULA.sub(_guarded, text).replace('"', '""')
+    return f'"{guarded}"'
+
+
+def _guarded(found: re.Match[str]) -> str:
+    before, sign = found.groups()
+    if found.start() == 0:
+        return f"'{before}{sign}" if sign or before.startswith(("\t", "\r")) else before
+    return f"{before}'{sign}" if sign and any(each in before for each in _SEPARATORS) else f"{before}{sign}"
 
 
 def pyarrow(instead: str) -> Any:

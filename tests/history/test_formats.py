@@ -80,9 +80,9 @@ def test_a_file_has_its_rows(file: Path, table: Table) -> None:
     elif file.suffix == ".csv":
         assert file.read_text() == (
             "run,step,at,secs,ok,labels\n"
-            'a,1,1970-01-02T00:00:00.000000Z,0.5,true,"{""team"": ""a \\""b\\"", c""}"\n'
+            '"a",1,1970-01-02T00:00:00.000000Z,0.5,true,"{""team"": ""a \\""b\\"", c""}"\n'
             '"b\n",,,,,\n'
-            "'=c,-9223372036854775808,1970-01-01T00:00:00.000000Z,-1e+300,false,{}\n"
+            '"\'=c",-9223372036854775808,1970-01-01T00:00:00.000000Z,-1e+300,false,"{}"\n'
         )
     else:
         first, second, third = map(json.loads, file.read_text().splitlines())
@@ -102,6 +102,10 @@ def test_no_text_is_a_formula_in_a_spreadsheet(tmp_path: Path, table: Table) -> 
         writing.write([Coded(codes, names), *others])
     with open(file, encoding="utf-8", newline="") as reading:
         rows = list(csv.reader(reading))[1:]
+    for separator in ";\t":
+        with open(file, encoding="utf-8", newline="") as reading:
+            cells = [cell for row in csv.reader(reading, delimiter=separator) for cell in row]
+        assert not [cell for cell in cells if cell.lstrip(' "').startswith(tuple("=+-@\uff1d"))]
     assert [row[0] for row in rows] == [*shown, *shown]
     assert {tuple(row[1:]) for row in rows[: len(names)]} == {
         ("-1", "1970-01-01T00:00:00.000000Z", "-0.5", "true", '{"=a": "=b"}')

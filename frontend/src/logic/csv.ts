@@ -1,4 +1,4 @@
-/** RFC 4180, with a guard against cells that a spreadsheet would take for a formula; with tabs, what a spreadsheet pastes. */
+/** RFC 4180, each text in quotes, with a guard against formulas; with tabs, what a spreadsheet pastes. */
 
 export type Cell = string | number | boolean | null | undefined;
 
@@ -10,11 +10,17 @@ export function toCsv(head: readonly string[], rows: Iterable<readonly Cell[]>, 
   return `${lines.join("\r\n")}\r\n`;
 }
 
+/** What may stand before a formula, and its sign; the same as in supervisor_core/history/formats.py. */
+const FORMULA = /(^[\s";]*|[\s";]+)([=+\-@\uff0b\uff0d\uff1d\uff20]?)/g;
+
 function quote(cell: Cell): string {
   if (cell == null) return "";
-  if (typeof cell !== "string") return String(cell);
-  const safe = /^[=+\-@\t\r]/.test(cell) ? `'${cell}` : cell;
-  return /[",\t\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  return typeof cell === "string" ? `"${cell.replace(FORMULA, guarded).replaceAll('"', '""')}"` : String(cell);
+}
+
+function guarded(whole: string, before: string, sign: string, at: number): string {
+  if (at === 0) return sign || /^[\t\r]/.test(before) ? `'${whole}` : whole;
+  return sign && /[;\t\r\n]/.test(before) ? `${before}'${sign}` : whole;
 }
 
 /** A file name from a run's name, whatever that holds. */
