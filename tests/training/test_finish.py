@@ -39,10 +39,20 @@ def test_a_finish_that_a_kill_has_lost_is_none(tmp_path: Path) -> None:
     assert trained(tmp_path, 9, finish_at=5) == [3, 4, 5]
 
 
-def test_a_loop_of_its_own_asks_should_stop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is true from the call on, and at each later start, which saves nothing and says what to do."""
+def test_a_finished_training_is_completed_at_each_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It ends after the step that is under way; later starts make no step and save nothing, and say what to do."""
     caplog.set_level("INFO", "supervisor_core")
-    counts, checkpoints = [], set()
+    assert trained(tmp_path, 9, finish_at=3) == [0, 1, 2, 3]
+    checkpoints = sorted(tmp_path.glob("checkpoints/*"))
+    assert trained(tmp_path, 9) == trained(tmp_path, 7) == []
+    assert "was finished at step 4: nothing is left to do. To train on, give it more steps" in caplog.text
+    assert sorted(tmp_path.glob("checkpoints/*")) == checkpoints
+    assert outcomes(tmp_path) == [("completed", 4)] * 3
+
+
+def test_a_loop_of_its_own_asks_should_stop(tmp_path: Path) -> None:
+    """It is true from the call on, and at each later start."""
+    counts = []
     for _ in range(2):
         with supervise(tmp_path, state={"data": {}}, save_secs=None) as run:
             while not run.should_stop():
@@ -50,7 +60,4 @@ def test_a_loop_of_its_own_asks_should_stop(tmp_path: Path, caplog: pytest.LogCa
                 if run.global_step == 3:
                     run.finish()
             counts.append((run.global_step, run.goal.is_finished))
-        checkpoints.add(tuple(sorted(tmp_path.glob("checkpoints/*"))))
-    assert "was finished at step 3: nothing is left to do. To train on, give it more steps" in caplog.text
-    assert len(checkpoints) == 1
     assert counts == [(3, True)] * 2 and outcomes(tmp_path) == [("completed", 3)] * 2
