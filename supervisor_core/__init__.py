@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from supervisor_core.events.file_writer import FileWriter
     from supervisor_core.history.recorded_run import RecordedRun, RecordedRuns, open_run, open_runs
     from supervisor_core.tf1.cluster.task import ClusterTask
-    from supervisor_core.tf1.coordinator import Coordinator, LooperThread
     from supervisor_core.tf1.monitored.api import MonitoredSession, MonitoredTrainingSession, SingularMonitoredSession
     from supervisor_core.tf1.monitored.checkpoint_hook import CheckpointSaverHook
     from supervisor_core.tf1.monitored.hooks import (
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
         SummarySaverHook,
     )
     from supervisor_core.tf1.monitored.session_creator import ChiefSessionCreator, WorkerSessionCreator
+    from supervisor_core.tf1.services import Coordinator, LooperThread
     from supervisor_core.tf1.session_manager import SessionManager
     from supervisor_core.tf1.supervisor import Supervisor
     from supervisor_core.training.api import supervise
@@ -135,7 +135,7 @@ __getattr__, __dir__ = lazy_names(
         "history.recorded_run": "RecordedRun RecordedRuns open_run open_runs",
         "base.options": "Options",
         "tf1.cluster.task": "ClusterTask",
-        "tf1.coordinator": "Coordinator LooperThread",
+        "tf1.services": "Coordinator LooperThread",
         "tf1.monitored.api": "MonitoredSession MonitoredTrainingSession SingularMonitoredSession",
         "tf1.monitored.checkpoint_hook": "CheckpointSaverHook",
         "tf1.monitored.hooks": "CheckpointSaverListener FeedFnHook FinalOpsHook GlobalStepWaiterHook LoggingTensorHook "

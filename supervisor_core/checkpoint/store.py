@@ -51,8 +51,7 @@ from supervisor_core.checkpoint.state_file import (
     write_state,
 )
 from supervisor_core.storage.filesystem import Check, Filesystem, unguarded
-from supervisor_core.storage.local import filesystem_for, local_path
-from supervisor_core.storage.trees import remove_tree
+from supervisor_core.storage.local import filesystem_for, local_path, remove_tree
 
 _LOG = logging.getLogger("supervisor_core")
 

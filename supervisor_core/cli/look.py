@@ -15,8 +15,7 @@ from supervisor_core.metrics.labels import labels_of
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.findings import Standing, findings, standing
 from supervisor_core.run.model.run import Run
-from supervisor_core.run.model.run_names import RunPlace, find_run, known_as
-from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.model.snapshot import LogdirSnapshot, RunPlace, WatchedRun, find_run, known_as
 from supervisor_core.run.watch.copies import CopyMarks
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.run.watch.whole_run import WholeRuns

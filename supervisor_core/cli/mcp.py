@@ -38,7 +38,7 @@ from supervisor_core.run.judge.finding import KINDS, SEVERITIES, Finding
 from supervisor_core.run.judge.run_json import as_json, plain, shown
 from supervisor_core.run.judge.together import sentences
 from supervisor_core.run.model.run import Session
-from supervisor_core.run.model.run_names import known_as
+from supervisor_core.run.model.snapshot import known_as
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer

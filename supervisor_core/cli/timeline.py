@@ -41,6 +41,7 @@ from supervisor_core.run.model.program_launch import ProgramLaunch
 from supervisor_core.run.model.run import (
     LIVE,
     Goodput,
+    LastValue,
     Recovery,
     Run,
     Session,
@@ -48,7 +49,6 @@ from supervisor_core.run.model.run import (
     ThreadHistory,
     WorkerHistory,
 )
-from supervisor_core.run.model.tag_values import LastValue
 from supervisor_core.run.model.words import UNKNOWN, count, devices_text, duration, in_a_line, pace_text, rate, share
 
 Stretch = tuple[float, float, str]

@@ -24,8 +24,7 @@ from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.judge.run_json import plain
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.run import Restart, Run, RunState, Session
-from supervisor_core.run.model.run_names import RunPlace, find_run, known_as, runs_near
-from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
+from supervisor_core.run.model.snapshot import LogdirSnapshot, RunPlace, WatchedRun, find_run, known_as, runs_near
 from supervisor_core.run.model.words import counted
 from supervisor_core.run.watch.hparam_runs import BY_TIME
 from supervisor_core.run.watch.logdir_watch import LogdirWatch

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.graph_walk import needs, reached
+from supervisor_core.tf1.graph import needs, reached
 
 _CONDITIONAL = frozenset({"RefSwitch", "Switch", "_SwitchN"})
 _MAX_OPS = 20_000

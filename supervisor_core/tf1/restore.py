@@ -23,7 +23,7 @@ from supervisor_core.checkpoint.recovery import Skipped, log_skipped
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.tf1.cluster.wait import SessionContext
 from supervisor_core.tf1.global_step import read_global_step
-from supervisor_core.tf1.graph_walk import reached
+from supervisor_core.tf1.graph import reached
 from supervisor_core.tf1.tf_errors import error_text
 
 _LOG = logging.getLogger("supervisor_core")

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from supervisor_core.base.errors import OptionsError
-from supervisor_core.tf1.graph_walk import needs, reached
+from supervisor_core.tf1.graph import needs, reached
 
 _VARIABLES = frozenset({"AutoReloadVariable", "TemporaryVariable", "Variable", "VariableV2"})
 _NAMING = {"RegexFullMatch", "Select", "SelectV2", "ShardedFilename", "StaticRegexFullMatch", "StringJoin"}

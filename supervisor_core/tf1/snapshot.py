@@ -30,7 +30,7 @@ from supervisor_core.checkpoint.bundle_writer import TensorData, write_bundle
 from supervisor_core.checkpoint.nan_check import has_nan
 from supervisor_core.storage.local import local_path
 from supervisor_core.tf1.global_step import step_value
-from supervisor_core.tf1.graph_walk import VARIABLES, reached
+from supervisor_core.tf1.graph import VARIABLES, reached
 from supervisor_core.tf1.native_runs import PreparedRun
 from supervisor_core.tf1.saver_graph import (
     Item,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.graph_walk import VARIABLES, needs, reached
+from supervisor_core.tf1.graph import VARIABLES, needs, reached
 from supervisor_core.tf1.run_values import elements
 
 _LOG = logging.getLogger("supervisor_core")

@@ -25,16 +25,13 @@ from supervisor_core.storage.local import absolute
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager, refuse_unwritable_saves
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
 from supervisor_core.tf1.cluster.connect import FinishedSession, close_with_timeout
-from supervisor_core.tf1.cluster.ready_flag import ReadyFlag, ready_flag_for
 from supervisor_core.tf1.cluster.task import task_name
-from supervisor_core.tf1.coordinator import Coordinator, ServiceThread
 from supervisor_core.tf1.global_step import find_global_step, read_global_step
-from supervisor_core.tf1.graph_record import GraphRecord
-from supervisor_core.tf1.graph_walk import VARIABLES
+from supervisor_core.tf1.graph import VARIABLES, GraphRecord
 from supervisor_core.tf1.lifecycle import RELEASE_AFTER_SECS, Lifecycle, RunMethods
 from supervisor_core.tf1.restore import RestoreInfo
-from supervisor_core.tf1.services import StandardServices, start_queue_threads
-from supervisor_core.tf1.session_manager import SessionManager
+from supervisor_core.tf1.services import Coordinator, ServiceThread, StandardServices, start_queue_threads
+from supervisor_core.tf1.session_manager import ReadyFlag, SessionManager, ready_flag_for
 from supervisor_core.tf1.tf_errors import explain_finalized
 
 _LOG = logging.getLogger("supervisor_core")

@@ -13,9 +13,8 @@ from supervisor_core.events.telemetry import ResumeRecord
 from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.model.checkpoints import Checkpoint
-from supervisor_core.run.model.run import AtRisk, Goodput, Run, Stall, ThreadHistory
+from supervisor_core.run.model.run import AtRisk, Goodput, NonFinite, Run, Stall, ThreadHistory
 from supervisor_core.run.model.snapshot import WatchedRun
-from supervisor_core.run.model.tag_values import NonFinite
 from tests.cases import each
 from tests.cli.conftest import END, START, restart, session, shown
 

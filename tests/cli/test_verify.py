@@ -17,7 +17,7 @@ from click.testing import Result
 from supervisor_core.checkpoint.sealed_store import SealedStore
 from supervisor_core.checkpoint.store import CheckpointStore
 from supervisor_core.events.writer import EventsWriter
-from supervisor_core.storage import trees
+from supervisor_core.storage import local
 from supervisor_core.storage.local import LocalFilesystem
 from supervisor_core.training import supervise
 from supervisor_core.training.state import NO_DATA_POSITION
@@ -116,7 +116,7 @@ def test_what_a_training_deletes_and_saves_meanwhile(run: Run, tmp_path: Path, m
         return real(store, path, **how)
 
     def walk(self: LocalFilesystem, top: str, on_error: Any) -> Any:
-        for found in trees.walk(top, on_error):
+        for found in local.walk(top, on_error):
             shutil.rmtree(saved / "ckpt-9.saving-s-00112233445566778899aabbccddeeff", ignore_errors=True)
             yield found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supervisor_core.events.telemetry import ThreadStatus, WorkerStatus
-from supervisor_core.metrics.own_findings import OwnFindings
+from supervisor_core.metrics.collector import OwnFindings
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.run import Session
 from supervisor_core.run.status import CheckpointStatus, RunStatus, StallStatus

@@ -17,9 +17,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 from prometheus_client.samples import Sample as LibrarySample
 
 from supervisor_core.events.telemetry import ThreadStatus
-from supervisor_core.metrics.collector import RunCollector
+from supervisor_core.metrics.collector import OwnFindings, RunCollector
 from supervisor_core.metrics.metric import Metric, Sample
-from supervisor_core.metrics.own_findings import OwnFindings
 from supervisor_core.metrics.render import END, TEXT, choose_format, header, label_text, lines
 from supervisor_core.metrics.table import ALL_METRICS, RUN_METRICS, SCRAPE_SUCCESS
 from supervisor_core.run.status import RunStatus

@@ -23,6 +23,7 @@ from supervisor_core.run.model.run import (
     Advice,
     AtRisk,
     Goodput,
+    NonFinite,
     Recovery,
     Restart,
     Run,
@@ -36,7 +37,6 @@ from supervisor_core.run.model.run import (
     WorkerSpan,
 )
 from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
-from supervisor_core.run.model.tag_values import NonFinite
 from tb_plugin import backend
 from tb_plugin.backend import Backend
 from tb_plugin.http import Answer

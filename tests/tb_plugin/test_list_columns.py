@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.run.model.tag_values import TagValues
-from tb_plugin import list_columns
+from supervisor_core.run.model.run import TagValues
+from tb_plugin import backend as list_columns
 from tests.cases import each
 from tests.tb_plugin.conftest import LOGDIR, NOW, Bench, a_run, a_session, watched
 from tests.tb_plugin.test_contract import SECTIONS

@@ -27,8 +27,7 @@ from supervisor_core.run.fold.other_writers import Cadence, Launches
 from supervisor_core.run.fold.restarter_launches import LaunchFold
 from supervisor_core.run.fold.session_fold import NOTHING, SessionFold, chars_of_stacks
 from supervisor_core.run.model.rate_history import RateHistory
-from supervisor_core.run.model.run import TotalsOfFiles
-from supervisor_core.run.model.tag_values import NonFinite, TagValues
+from supervisor_core.run.model.run import NonFinite, TagValues, TotalsOfFiles
 
 RESTARTER_SUFFIX = ".restarter"
 """How the names of the events files end that a restarter writes."""

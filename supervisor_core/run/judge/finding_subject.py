@@ -147,7 +147,7 @@ def found(
     action: str | None = None,
     command: str | None = None,
     is_old: bool = False,
-    of: Session | None = None,
+    of: Subject | Session | None = None,
     **evidence: object,
 ) -> Finding:
     """Return a finding with the severity of its kind. A text that is too long is cut.
@@ -160,13 +160,16 @@ def found(
         action: a sentence.
         command: instead of an action.
         is_old: whether it is only an info by now.
-        of: the session that it is about, for the evidence.
+        of: the session that it is about, for the evidence; of a subject the newest one, and the run's step.
         evidence: more of it; what is None is left out.
     """
     text = words if isinstance(words, str) else say(kind, **words)
     if len(text) > MOST_CHARACTERS:
         text = f"{text[:MOST_CHARACTERS]} ..."
-    where = {} if of is None else {"host": of.host, "pid": of.pid, "session": of.id}
+    session = of.last if isinstance(of, Subject) else of
+    where = {} if session is None else {"host": session.host, "pid": session.pid, "session": session.id}
+    if isinstance(of, Subject):
+        evidence = {"step": of.run.step, **evidence}
     kind = kind.partition("/")[0]
     return Finding(
         kind=kind,

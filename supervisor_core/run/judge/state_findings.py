@@ -11,7 +11,7 @@ from supervisor_core.checkpoint.names import last_part
 from supervisor_core.process.stacks import BLOCKED, MAIN_THREAD, Activity, location, whereabouts
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.finding_subject import Subject, found, process
-from supervisor_core.run.judge.troubles import UNKNOWN_WHY, at_death
+from supervisor_core.run.judge.part_findings import UNKNOWN_WHY, at_death
 from supervisor_core.run.judge.wordings import BEFORE, say
 from supervisor_core.run.model.program_launch import ProgramLaunch, final_launch, launch_end, launch_text
 from supervisor_core.run.model.run import UNPLANNED, Restart, Run, Session, Stall, unplanned_since
@@ -66,8 +66,7 @@ def _stalled(about: Subject) -> Iterator[Finding]:
         cost=about.unsaved(),
         # Without a session, `stacks` finds only a process that the restarter has recorded.
         command=about.inspect() if last is not None and last.inferred and last.pid is None else about.command("stacks"),
-        of=last,
-        step=about.run.step,
+        of=about,
         **({"phase": phase} if stall is None else _place(stall)),
     )
 
@@ -105,8 +104,7 @@ def _lost(about: Subject) -> Iterator[Finding]:
         since=last.ended_at,
         cost=about.unsaved(),
         action=f"{action[0].upper()}{action[1:]}.",
-        of=last,
-        step=run.step,
+        of=about,
         error=before.error and in_a_line(before.error),
         **({} if hang is None else _place(hang)),
     )
@@ -156,8 +154,7 @@ def _failed(about: Subject) -> Iterator[Finding]:
         since=since,
         cost=about.unsaved(),
         action=f"Read the error in the trainer's log, repair its cause, {and_then} {resume}.",
-        of=last,
-        step=run.step,
+        of=about,
         error=in_a_line(error),
     )
 
@@ -171,9 +168,9 @@ def _silent(about: Subject) -> Iterator[Finding]:
     since, gap = run.last_event_at, last.usual_gap_secs
     rhythm = "" if gap is None else say("silent/rhythm", gap=duration(gap))
     if last.gone:
-        yield found("over/gone", {"who": process(last)}, since=since, action=WOULD_KNOW, of=last, step=run.step)
+        yield found("over/gone", {"who": process(last)}, since=since, action=WOULD_KNOW, of=about)
     elif pid is None and silent > last.progress_timeout_secs:
-        yield found("over", {"rhythm": rhythm}, since=since, action=WOULD_KNOW, of=last, step=run.step)
+        yield found("over", {"rhythm": rhythm}, since=since, action=WOULD_KNOW, of=about)
     elif gap is not None and last.progress_timeout_secs < silent < about.thresholds.silent_secs:
         last = replace(last, pid=pid)
         text = say("silent", rhythm=rhythm, who=process(last))
@@ -205,9 +202,8 @@ def restarts(about: Subject) -> Iterator[Finding]:
             since=times[0],
             cost=_again(run),
             command=about.inspect(),
-            of=about.last,
+            of=about,
             restarts=len(times),
-            step=run.step,
         )
     elif run.restarts and about.is_alive:
         which = "Restarted" if len(run.restarts) == 1 else f"Restart {len(run.restarts):,}"
@@ -355,9 +351,8 @@ def ending(about: Subject) -> Iterator[Finding]:
             is_old=about.is_old(last.ended_at),
             cost=about.unsaved(),
             action=f"Make room, or repair the disk; then {about.resume()}.",
-            of=last,
-            step=run.step,
+            of=about,
         )
     elif run.state == "stopped" and not last.inferred:
         by = f"by {last.signal}" if last.signal else "by its own request" if last.outcome == "requested" else "as asked"
-        yield found("stopped", {"by": by}, since=last.ended_at, cost=about.unsaved(), of=last, step=run.step)
+        yield found("stopped", {"by": by}, since=last.ended_at, cost=about.unsaved(), of=about)

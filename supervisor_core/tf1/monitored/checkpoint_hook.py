@@ -22,11 +22,11 @@ from supervisor_core.events.telemetry import ThreadStatus
 from supervisor_core.storage.local import absolute
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager, checkpoint_log
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter
-from supervisor_core.tf1.coordinator import ServiceThread
 from supervisor_core.tf1.global_step import collected_global_step
-from supervisor_core.tf1.graph_record import GraphRecord
+from supervisor_core.tf1.graph import GraphRecord
 from supervisor_core.tf1.lifecycle import Lifecycle
 from supervisor_core.tf1.monitored.hosted_hook import StepTimer, WritingHook, writer_for
+from supervisor_core.tf1.services import ServiceThread
 
 _LOG = logging.getLogger("supervisor_core")
 

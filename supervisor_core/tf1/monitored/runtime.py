@@ -26,9 +26,8 @@ from supervisor_core.tf1 import private_symbols as private
 from supervisor_core.tf1.checkpoint_manager import CheckpointManager, refuse_unwritable_saves
 from supervisor_core.tf1.checkpoint_writer import CheckpointWriter, SaveLocation
 from supervisor_core.tf1.cluster.task import task_name
-from supervisor_core.tf1.coordinator import Coordinator
 from supervisor_core.tf1.global_step import collected_global_step, read_global_step
-from supervisor_core.tf1.graph_record import GraphRecord
+from supervisor_core.tf1.graph import GraphRecord
 from supervisor_core.tf1.lifecycle import RELEASE_AFTER_SECS, Lifecycle
 from supervisor_core.tf1.monitored.checkpoint_hook import (
     ON_DEMAND_SECS,
@@ -38,7 +37,7 @@ from supervisor_core.tf1.monitored.checkpoint_hook import (
 from supervisor_core.tf1.monitored.hooked_session import HookLosses
 from supervisor_core.tf1.monitored.hosted_hook import HostedHook, writer_for
 from supervisor_core.tf1.restore import RestoreInfo
-from supervisor_core.tf1.services import CHECKPOINT, new_readers, new_service
+from supervisor_core.tf1.services import CHECKPOINT, Coordinator, new_readers, new_service
 from supervisor_core.tf1.tf_errors import error_text
 
 _LOG = logging.getLogger("supervisor_core")

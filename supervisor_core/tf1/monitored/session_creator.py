@@ -16,10 +16,9 @@ import tensorflow as tf
 
 from supervisor_core.storage.local import absolute
 from supervisor_core.tf1 import private_symbols as private
-from supervisor_core.tf1.cluster.ready_flag import ReadyFlag, ready_flag_for
 from supervisor_core.tf1.cluster.wait import SessionContext
 from supervisor_core.tf1.restore import RestoreInfo
-from supervisor_core.tf1.session_manager import SessionManager
+from supervisor_core.tf1.session_manager import ReadyFlag, SessionManager, ready_flag_for
 
 
 class _ScaffoldedSessionCreator(tf.compat.v1.train.SessionCreator):

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from supervisor_core.run.fold import other_writers
 from supervisor_core.run.fold.run_fold import RunFold
-from supervisor_core.run.model.run import Run
-from supervisor_core.run.model.tag_values import NonFinite
+from supervisor_core.run.model.run import NonFinite, Run
 
 RunOf = Callable[..., Run]
 T = 1_600_000_000.0

@@ -21,7 +21,7 @@ from supervisor_core.run.judge.counters import (
     lost_process_secs,
     time_secs,
 )
-from supervisor_core.run.judge.session_rows import session_rows
+from supervisor_core.run.judge.fleet_report import session_rows
 from supervisor_core.run.model.run import DOWNTIME, WASTED, Run
 from supervisor_core.run.status import RunStatus
 from tests.cases import each

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.goodput import Script
-from supervisor_core.run.judge.session_rows import SessionRow, session_rows
+from supervisor_core.run.judge.fleet_report import SessionRow, session_rows
 from supervisor_core.run.model.run import Run
 from tests.story.fleet import BEGAN, DAY, ScriptedFleet
 

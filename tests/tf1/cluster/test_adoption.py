@@ -17,7 +17,7 @@ import supervisor_core
 from supervisor_core.base.options import Options
 from supervisor_core.engine.logdir_hold import LogdirHold
 from supervisor_core.events.telemetry import RecoveryRecord, SessionRecord
-from supervisor_core.tf1.cluster.ready_flag import ReadyFlag
+from supervisor_core.tf1.session_manager import ReadyFlag
 from tests.story.holds import edit, ends, peek
 
 v1 = tf.compat.v1

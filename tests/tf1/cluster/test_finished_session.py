@@ -156,7 +156,7 @@ def test_a_session_made_again_when_the_run_has_finished(
     scaffold = v1.train.Scaffold(ready_op=tf.constant([], tf.string))
     hook = Gone()
     runs = 0
-    announced = supervisor_core.tf1.cluster.ready_flag.ready_flag_for(graph)
+    announced = supervisor_core.tf1.session_manager.ready_flag_for(graph)
     with v1.Session(target) as sess:
         announced.set(sess, "chief")
     with supervisor_core.MonitoredTrainingSession(

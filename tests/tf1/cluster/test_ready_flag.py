@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from supervisor_core.tf1.cluster.ready_flag import ReadyFlag, ready_flag_for
+from supervisor_core.tf1.session_manager import ReadyFlag, ready_flag_for
 
 v1 = tf.compat.v1
 CPU = "/device:CPU:0"

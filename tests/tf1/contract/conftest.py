@@ -32,7 +32,7 @@ def _original() -> Facade:
 
 
 def _ours() -> Facade:
-    from supervisor_core.tf1.coordinator import Coordinator, LooperThread
+    from supervisor_core.tf1.services import Coordinator, LooperThread
     from supervisor_core.tf1.session_manager import SessionManager
     from supervisor_core.tf1.supervisor import Supervisor
 
