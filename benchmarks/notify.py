@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from benchmarks.fleet.exporter import resident_bytes
+from benchmarks.fleet_day import FleetDay
 from benchmarks.report import Row, print_table
-from tests.notify.fleet_day import FleetDay
 
 MINUTES, QUICK_MINUTES = 10_000, 330
 GROWTH_MB = 5.0

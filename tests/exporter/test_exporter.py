@@ -41,34 +41,6 @@ def test_each_run_s_directory_is_served(tmp_path: Path, writing, clock, exporter
     ]
 
 
-def test_a_run_that_trains(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
-    """A live run is served as its trainer would serve it, under the name that it serves itself under."""
-    writing.RunFile(tmp_path / "a").ready(run="digits").beat(clock.now - 5, steps=50, steps_per_sec=2.5)
-    samples = samples_of(exporter_of(tmp_path).scrape(TEXT))
-    assert samples['supervisor_active{run="digits"}'] == 1
-    assert samples['supervisor_phase{phase="training",run="digits"}'] == 1
-    assert samples['supervisor_global_step{run="digits"}'] == 50
-    assert samples['supervisor_last_progress_timestamp_seconds{run="digits"}'] == clock.now - 5
-    assert samples['supervisor_progress_timeout_seconds{run="digits"}'] == 300
-    assert samples[f'supervisor_exporter_run_read_success{{logdir="{tmp_path}",run="digits"}}'] == 1
-    assert samples['supervisor_exporter_last_event_timestamp_seconds{run="digits"}'] == clock.now - 5
-    assert (samples[of(tmp_path, "runs")], samples["supervisor_scrape_success"]) == (1, 1)
-
-
-def test_a_dead_trainer_is_still_served(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
-    """Long after a trainer was killed its run is lost, and when it was last seen is known; of its process, which
-    cannot go on, no more."""
-    writing.RunFile(tmp_path / "a").ready().beat(clock.now - 5, steps=50).saved(clock.now - 5, "/x/model.ckpt-50")
-    exporter = exporter_of(tmp_path)
-    heard = clock.now - 5
-    clock.now += 3600
-    exporter.refresh()
-    samples = samples_of(exporter.scrape(TEXT))
-    assert samples['supervisor_active{run="a"}'] == 0
-    assert samples['supervisor_session_last_seen_timestamp_seconds{run="a"}'] == heard
-    assert 'supervisor_progress_timeout_seconds{run="a"}' not in samples
-
-
 def test_runs_come_and_go(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
     """A run is served from the refresh after it appears until the one after it is gone."""
     writing.RunFile(tmp_path / "a")
@@ -112,14 +84,6 @@ def test_several_logdirs(tmp_path: Path, writing, clock, exporter_of, samples_of
         f'supervisor_exporter_run_read_success{{logdir="{tmp_path / logdir}",run="{run}"}}'
         for logdir, run in (("one", "one/a"), ("two", "two/a"), ("three", "three"))
     ]
-
-
-def test_the_runs_of_other_writers(tmp_path: Path, writing, clock, exporter_of, samples_of) -> None:
-    """Of a run without telemetry its step is served, and nothing that would raise an alarm."""
-    writing.RunFile(tmp_path / "a").scalar("loss", 7, clock.now - 5000)
-    samples = samples_of(exporter_of(tmp_path).scrape(TEXT))
-    assert samples['supervisor_global_step{run="a"}'] == 7
-    assert not [name for name in samples if name.startswith(("supervisor_active", "supervisor_phase"))]
 
 
 def test_every_metric_of_its_own_is_served(tmp_path: Path, writing, clock, exporter_of) -> None:

@@ -10,14 +10,11 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from trial import run_of
+from trial import NEEDS, Train, run_of
 
 from supervisor_core.checkpoint import bundle
 from supervisor_core.checkpoint.manifest import read_manifest
@@ -29,48 +26,10 @@ from supervisor_core.run.model.run import Run
 from supervisor_core.run.model.thresholds import Thresholds
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 
-ROOT = Path(__file__).parents[2]
-PROGRAM = Path(__file__).with_name("facade_program.py")
-NEEDS = {
-    "supervise": "numpy",
-    "torch": "torch",
-    "torch, for": "torch",
-    "lightning": "lightning",
-    "keras": "torch",  # not on TensorFlow: each process takes seconds to import that
-    "jax": "jax",
-    "transformers": "transformers",
-    "Supervisor": "tensorflow",
-    "MonitoredTrainingSession": "tensorflow",
-}
 ALL = list(NEEDS)
 ONE_OF_EACH = ("supervise", "lightning", "keras", "transformers", "Supervisor", "MonitoredTrainingSession")
 """Facades that begin, save and end in ways of their own."""
-Train = Callable[..., subprocess.CompletedProcess[str]]
 pytestmark = pytest.mark.timeout(900)  # frameworks are loaded in each process
-
-
-@pytest.fixture
-def facade(request: pytest.FixtureRequest) -> str:
-    """A facade whose framework is installed."""
-    name: str = request.param
-    if not find_spec(NEEDS[name]):
-        pytest.skip(f"{NEEDS[name]} is not installed: make test-frameworks has it")
-    return name
-
-
-@pytest.fixture
-def train(starter_of: Callable[[str], Any]) -> Train:
-    """Runs the program to its end, in a process of its own."""
-
-    def run(facade: str, logdir: Path, steps: int, **given: int) -> subprocess.CompletedProcess[str]:
-        environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        values = [f"{name}={value}" for name, value in given.items()]
-        done: subprocess.CompletedProcess[str] = starter_of(facade).run(
-            [str(PROGRAM), facade, str(logdir), str(steps), *values], environment
-        )
-        return done
-
-    return run
 
 
 def there(run: Run) -> list[int | None]:

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_checkpoint_care import Train, facade, train  # noqa: F401
-from trial import Event, Say, at, run_of, trial
+from trial import Event, Say, Train, at, run_of, trial
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-frameworks has it")
 
@@ -26,7 +25,7 @@ from supervisor_core.torch import supervised  # noqa: E402
 
 
 @pytest.mark.parametrize("facade", ["supervise", "torch", "torch, for", "jax"], indirect=True)
-def test_a_training_that_the_program_finishes(tmp_path: Path, train: Train, facade: str) -> None:  # noqa: F811
+def test_a_training_that_the_program_finishes(tmp_path: Path, train: Train, facade: str) -> None:
     """It is completed after that step; a later start makes none, until it has more steps, where it goes on."""
 
     def weights(steps: int, **given: int) -> str:

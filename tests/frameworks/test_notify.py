@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from trial import run_of
+from trial import NEEDS, Train, run_of
 
 from supervisor_core.cli import main
 from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.model.snapshot import WatchedRun
 
-ROOT = Path(__file__).parents[2]
-PROGRAM = Path(__file__).with_name("facade_program.py")
-NEEDS = {
-    "supervise": "numpy",
-    "torch": "torch",
-    "torch, for": "torch",
-    "lightning": "lightning",
-    "keras": "torch",  # not on TensorFlow: each process takes seconds to import that
-    "jax": "jax",
-    "transformers": "transformers",
-    "Supervisor": "tensorflow",
-    "MonitoredTrainingSession": "tensorflow",
-}
 pytestmark = pytest.mark.timeout(900)  # frameworks are loaded in each process
 
 
@@ -37,16 +20,12 @@ SLURM = {"SLURM_JOB_USER": "ada", "SLURM_JOB_ID": "4711", "SLURM_JOB_PARTITION":
 FACADES = [pytest.param(name, marks=() if name == "supervise" else pytest.mark.long) for name in NEEDS]
 
 
-@pytest.mark.parametrize("facade", FACADES)
-def test_what_a_program_says_and_whose_it_is(tmp_path: Path, starter_of: Callable[[str], Any], facade: str) -> None:
+@pytest.mark.parametrize("facade", FACADES, indirect=True)
+def test_what_a_program_says_and_whose_it_is(tmp_path: Path, train: Train, facade: str) -> None:
     """What it says is a finding with its severity and in its words, from any thread, and an event. Before the session
     it is in the log only. Whose the session is, and where, comes from Slurm and the environment."""
-    if not find_spec(NEEDS[facade]):
-        pytest.skip(f"{NEEDS[facade]} is not installed: make test-frameworks has it")
-    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "SUPERVISOR_LABELS": "team=vision", **SLURM}
-    done: subprocess.CompletedProcess[str] = starter_of(facade).run(
-        [str(PROGRAM), facade, str(tmp_path), "3", "notify_at=1", "events=1"], environment
-    )
+    labels = {"SUPERVISOR_LABELS": "team=vision", **SLURM}
+    done = train(facade, tmp_path, 3, labels, notify_at=1, events=1)
     assert done.returncode == 0, done.stderr
     if facade != "MonitoredTrainingSession":  # which begins as it is made
         assert "WARNING notify: too early (not recorded: no session has begun)" in done.stderr

@@ -3,57 +3,23 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
-from trial import run_of
+from trial import NEEDS, Train, run_of
 
-ROOT = Path(__file__).parents[2]
-PROGRAM = Path(__file__).with_name("facade_program.py")
-NEEDS = {
-    "supervise": "numpy",
-    "torch": "torch",
-    "lightning": "lightning",
-    "keras": "torch",
-    "jax": "jax",
-    "transformers": "transformers",
-    "Supervisor": "tensorflow",
-    "MonitoredTrainingSession": "tensorflow",
-}
+ALL = [name for name in NEEDS if name != "torch, for"]
 pytestmark = pytest.mark.timeout(900)  # frameworks are loaded in each process
 
 
-Train = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def train(starter_of: Callable[[str], Any], tmp_path: Path) -> Train:
-    """Trains 20 steps, with a checkpoint after every fourth."""
-
-    def run(facade: str, **given: int) -> subprocess.CompletedProcess[str]:
-        if not find_spec(NEEDS[facade]):
-            pytest.skip(f"{NEEDS[facade]} is not installed: make test-frameworks has it")
-        values = [f"{name}={value}" for name, value in {"every": 4, "log": 1, **given}.items()]
-        done: subprocess.CompletedProcess[str] = starter_of(facade).run(
-            [str(PROGRAM), facade, str(tmp_path), "20", *values], {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        )
-        return done
-
-    return run
-
-
 @pytest.mark.parametrize("broken", (0, 1), ids=("exact", "broken"))
-@pytest.mark.parametrize("facade", NEEDS)
+@pytest.mark.parametrize("facade", ALL, indirect=True)
 def test_what_is_done_again_after_a_kill_is_compared(tmp_path: Path, train: Train, facade: str, broken: int) -> None:
     """Equal losses are observed as exact; a program whose batches depend on what no checkpoint has is observed not to
     be, whatever its framework's verdict is without."""
-    killed = train(facade, kill_at=15, broken=broken)
+    killed = train(facade, tmp_path, 20, every=4, log=1, kill_at=15, broken=broken)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    done = train(facade, broken=broken)
+    done = train(facade, tmp_path, 20, every=4, log=1, broken=broken)
     assert done.returncode == 0, done.stderr
     resumed = run_of(tmp_path).sessions[-1]
     check = resumed.resume_check
@@ -69,14 +35,15 @@ def test_what_is_done_again_after_a_kill_is_compared(tmp_path: Path, train: Trai
 @pytest.mark.parametrize(
     ("facade", "broken"),
     [("torch", 0), ("torch", 1), ("lightning", 0), ("lightning", 1), ("keras", 0), ("keras", 1), ("jax", 0)],
+    indirect=["facade"],
 )
 def test_without_a_logged_value_the_trained_state_is_compared(
     tmp_path: Path, train: Train, facade: str, broken: int
 ) -> None:
     """Digests of the weights, noted after one, two ... steps since a checkpoint."""
-    killed = train(facade, kill_at=15, broken=broken, log=0)
+    killed = train(facade, tmp_path, 20, every=4, kill_at=15, broken=broken, log=0)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    done = train(facade, broken=broken, log=0)
+    done = train(facade, tmp_path, 20, every=4, broken=broken, log=0)
     assert done.returncode == 0, done.stderr
     check = run_of(tmp_path).sessions[-1].resume_check
     assert check is not None and check.what == "states", done.stderr
@@ -89,16 +56,16 @@ def test_without_a_logged_value_the_trained_state_is_compared(
 VERIFIES = ("torch", "lightning", "keras", "jax")
 
 
-@pytest.mark.parametrize("facade", VERIFIES)
+@pytest.mark.parametrize("facade", VERIFIES, indirect=True)
 def test_steps_before_a_clean_stop_are_recomputed_where_that_is_asked_for(
     tmp_path: Path, train: Train, facade: str
 ) -> None:
     """The checkpoint of the stop is passed over, and one some steps before it restored."""
-    stopped = train(facade, stop_at=14)
+    stopped = train(facade, tmp_path, 20, every=4, log=1, stop_at=14)
     assert stopped.returncode == -signal.SIGTERM, stopped.stderr
     reached = run_of(tmp_path).sessions[-1].last_step
     assert reached in (14, 15, 16)
-    done = train(facade, verify=3)
+    done = train(facade, tmp_path, 20, every=4, log=1, verify=3)
     assert done.returncode == 0, done.stderr
     resumed = run_of(tmp_path).sessions[-1]
     check = resumed.resume_check
@@ -107,8 +74,8 @@ def test_steps_before_a_clean_stop_are_recomputed_where_that_is_asked_for(
     assert run_of(tmp_path).step == 20
 
 
-@pytest.mark.parametrize("facade", [name for name in NEEDS if name not in ("supervise", *VERIFIES)])
-def test_a_facade_that_cannot_recompute_steps_refuses_to(train: Train, facade: str) -> None:
+@pytest.mark.parametrize("facade", [name for name in ALL if name not in ("supervise", *VERIFIES)], indirect=True)
+def test_a_facade_that_cannot_recompute_steps_refuses_to(tmp_path: Path, train: Train, facade: str) -> None:
     """By an error that names the option, before it trains."""
-    done = train(facade, verify=3)
+    done = train(facade, tmp_path, 20, every=4, log=1, verify=3)
     assert done.returncode == 1 and "OptionsError: Options.verify_resume is 3; " in done.stderr, done.stderr

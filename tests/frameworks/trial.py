@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import traceback
@@ -21,6 +22,19 @@ from supervisor_core.run.watch.logdir_watch import LogdirWatch
 PAUSE = threading.Event()  # never set
 Say = Callable[[str], None]
 Event = Callable[[Any, int], None]
+Train = Callable[..., subprocess.CompletedProcess[str]]
+NEEDS = {
+    "supervise": "numpy",
+    "torch": "torch",
+    "torch, for": "torch",
+    "lightning": "lightning",
+    "keras": "torch",  # not on TensorFlow: each process takes seconds to import that
+    "jax": "jax",
+    "transformers": "transformers",
+    "Supervisor": "tensorflow",
+    "MonitoredTrainingSession": "tensorflow",
+}
+"""What each facade of `facade_program.py` needs."""
 
 
 def run_of(logdir: Path) -> Any:

@@ -144,15 +144,6 @@ def test_every_panel_has_data(prometheus: Prometheus, fleet: bool) -> None:
         prometheus.data(query)
 
 
-def test_the_fleet_is_what_its_runs_are(prometheus: Prometheus) -> None:
-    """One run trains, by team and by user; its time, its failures and what they cost are those of the fleet."""
-    running = {"team": "vision", "user": "ada", "state": "running"}
-    query = 'fleet:supervisor_runs:count{state="running"}'
-    wait_until(lambda: [running.items() <= item["metric"].items() for item in prometheus.query(query)] == [True], query)
-    assert prometheus.query("fleet:supervisor_failures:increase1m")[0]["metric"]["host"] == "node-1"
-    assert prometheus.query("fleet:supervisor_lost_process_seconds:increase1m")[0]["metric"]["team"] == "vision"
-
-
 def test_the_run_can_be_chosen(prometheus: Prometheus) -> None:
     """The dashboard's variable lists the run: the metric that it asks for the label has it."""
     (query,) = (item["query"]["query"] for item in dashboard()["templating"]["list"] if item["name"] == "run")

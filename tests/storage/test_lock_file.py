@@ -69,17 +69,6 @@ def test_the_name_of_a_holder_is_one_line_of_text(path: Path) -> None:
         holder.communicate("")
 
 
-def test_a_forked_child_does_not_hold_it(path: Path) -> None:
-    """As a data loader that outlives its training."""
-    with held_by_another(path, "fork") as holder:
-        with pytest.raises(LockedError):
-            LockFile(str(path)).take()
-        holder.kill()
-        holder.wait()
-        assert LockFile(str(path)).take() is None
-        holder.communicate("")
-
-
 def test_a_holder_that_the_kernel_does_not_list(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one of another machine; and one that has left its lock to a child."""
     first = LockFile(str(path))
@@ -169,9 +158,3 @@ def test_a_file_system_without_locks(path: Path, monkeypatch: pytest.MonkeyPatch
     assert lock.take().strerror == "No locks available"
     assert lock.is_in_place()
     lock.unlock()
-
-
-def test_a_lock_that_is_dropped_is_free(path: Path) -> None:
-    """An object that is gone without being released, as in a notebook, holds nothing."""
-    LockFile(str(path)).take()
-    assert LockFile(str(path)).take() is None

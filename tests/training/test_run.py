@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from supervisor_core import LogdirInUseError, NoUsableCheckpointError, Options, SaveFailedError, supervise
+from supervisor_core import NoUsableCheckpointError, Options, SaveFailedError, supervise
 from supervisor_core.base.clock import SystemClock
 from supervisor_core.checkpoint.sealed_store import SealedStore
 from supervisor_core.engine.deadline import NEVER, Deadline
@@ -177,15 +177,6 @@ def test_nothing_is_saved_while_the_watched_loss_is_not_finite(tmp_path: Path) -
     run_model = run_of(tmp_path)
     assert [item.step for item in run_model.checkpoints if item.ok] == [2]
     assert any("not finite" in (item.error or "") for item in run_model.checkpoints)
-
-
-def test_a_second_training_is_refused(tmp_path: Path) -> None:
-    """And leaves no file behind."""
-    with supervise(tmp_path, save_secs=None):
-        before = sorted(os.listdir(tmp_path))
-        with pytest.raises(LogdirInUseError), supervise(tmp_path):
-            pass
-        assert sorted(os.listdir(tmp_path)) == before
 
 
 def test_where_no_checkpoint_can_be_read_nothing_starts(tmp_path: Path) -> None:

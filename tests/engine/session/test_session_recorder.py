@@ -271,31 +271,6 @@ def take_over(logdir: Path, run: SessionRecorder) -> None:
     edit(logdir, session="another", attempt=record.attempt + 1, host="another-host", pid=77)
 
 
-def test_a_chief_that_was_taken_over_gets_an_error(begin, tmp_path) -> None:
-    """Whatever it would publish next raises, and the error goes at once to whoever can stop the training."""
-    errors: list[BaseException] = []
-    run = begin(on_taken_over=errors.append)
-    run.publisher.check()
-    take_over(tmp_path, run)
-    with pytest.raises(LogdirInUseError, match="taken over by process 77 on another-host"):
-        run.publisher.check()
-    run.tick()
-    assert [type(error) for error in errors] == [LogdirInUseError]
-
-
-def test_a_changed_liveness_file_of_its_own_is_no_takeover(begin, tmp_path) -> None:
-    """Whoever edits it ends no training, and nothing is said of another chief."""
-    errors: list[BaseException] = []
-    run = begin(on_taken_over=errors.append)
-    settle(run)
-    edit(tmp_path, written_at=1.0, ended="completed")
-    path = Path(chief_path(tmp_path))
-    path.write_bytes(b" " + path.read_bytes())
-    run.publisher.check()
-    run.tick()
-    assert errors == []
-
-
 def test_a_chief_that_was_taken_over_appends_nothing(begin, tmp_path) -> None:
     """Neither telemetry nor its stop record reaches the events file, and the other chief's liveness file stays."""
     writer = FileWriter(str(tmp_path))

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from supervisor_core.base.clock import SYSTEM_CLOCK
 from supervisor_core.process.identity import Machine, this_machine
 
 WORKER = """
@@ -185,19 +184,6 @@ def worker(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     yield process
     process.kill()
     process.communicate()
-
-
-def test_a_killed_process_of_this_machine_is_lost_at_once(registry, worker) -> None:
-    """A real one, with SIGKILL, which is not reaped yet."""
-    changed = threading.Semaphore(0)
-    chief = registry(clock=SYSTEM_CLOCK, interval_secs=0.01, on_change=changed.release)
-    chief.start()
-    changed.acquire()
-    assert (chief.only().state, chief.only().pid) == ("running", worker.pid)
-    worker.kill()
-    changed.acquire()
-    assert chief.only().state == "lost"
-    chief.stop()
 
 
 def test_the_thread_looks_and_stops(registry, say, monkeypatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -88,27 +87,6 @@ def test_a_clean_end_at_step_500_is_on_disk(train: Any, logdir: str, logs: Any, 
     record = ending()
     assert (record.reason, record.step, record.final_checkpoint_step) == ("completed", 500, 500)
     assert record.final_checkpoint == f"{logdir}/model.ckpt-500"
-
-
-def test_a_straggler_is_named_and_fails_nothing(
-    train: Any, logdir: str, ending: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A thread that outlives a finished run is named in the log; the run is complete all the same."""
-    end = threading.Event()
-    thread = threading.Thread(target=end.wait, name="a thread that stays", daemon=True)
-    thread.start()
-
-    def body(supervisor: Any, sess: Any, model: Any) -> None:
-        supervisor.coord.register_thread(thread)
-
-    with caplog.at_level(logging.WARNING, logger="supervisor_core"):
-        train(steps=3, body=body, stop_grace_secs=0.05)
-    end.set()
-    thread.join()
-    # Where the machine is busy, of services too.
-    assert re.search(r"Coordinator stopped with threads still running: .*a thread that stays", caplog.text)
-    assert newest(logdir) == "model.ckpt-3"
-    assert ending().reason == "completed"
 
 
 def test_what_blocks_in_the_session_is_released_before_the_grace_is_over(

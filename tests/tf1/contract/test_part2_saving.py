@@ -125,31 +125,6 @@ def test_a_mistake_in_a_save_stops_training(ours: Any, build_model: Callable[...
         supervisor.wait_for_stop()
 
 
-def test_a_loss_that_is_not_finite_is_not_saved(
-    ours: Any, build_model: Callable[..., Any], logdir: str, read_telemetry: Any, wait_until: Any
-) -> None:
-    """With a watched loss of NaN no checkpoint is taken, an event says so, and the good one stays the newest."""
-    model = build_model()
-    loss = v1.Variable(1.0, name="loss", use_resource=False)
-    spoil = loss.assign(float("nan"))
-    watched = tf.identity(loss, name="watched")
-    supervisor = ours.Supervisor(logdir=logdir, save_model_secs=0.02, options=Options(watched_loss=watched, **QUICK))
-
-    def refusals() -> list[Any]:
-        records = [record for record in read_telemetry(logdir) if record.kind == "checkpoint"]
-        return [record for record in records if record.error and "watched" in record.error]
-
-    with supervisor.managed_session() as sess:
-        wait_until(lambda: names(logdir))
-        good = names(logdir)
-        sess.run(spoil)
-        sess.run(model.train_op)
-        wait_until(refusals)
-        assert not supervisor.should_stop()
-    assert names(logdir) == good
-    assert refusals()[-1].path is None
-
-
 def test_the_step_just_restored_is_not_saved_again(
     ours: Any, build_model: Callable[..., Any], train: Any, logdir: str, read_telemetry: Any, wait_until: Any
 ) -> None:

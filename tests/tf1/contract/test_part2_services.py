@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from supervisor_core.base.options import Options
-from supervisor_core.events.file_writer import FileWriter
 
 v1 = tf.compat.v1
 
@@ -69,60 +66,6 @@ def test_summary_feed_dict_feeds_the_service(
 
         wait_until(written)
     assert summaries("loss") == [2.5]
-
-
-def test_faults_of_the_world_do_not_stop_the_summary_service(
-    ours: Any, build_model: Callable[..., Any], logdir: str, summaries: Any, wait_until: Any
-) -> None:
-    """A summary that cannot be written is tried again while training goes on."""
-    v1.summary.scalar("loss", build_model().weight)
-    faults = [OSError(errno.EIO, os.strerror(errno.EIO)) for _ in range(2)]
-
-    class FaultyWriter(FileWriter):
-        def add_summary(self, summary: Any, global_step: int | None = None) -> None:
-            if faults and b"loss" in bytes(summary):
-                raise faults.pop()
-            super().add_summary(summary, global_step)
-
-    options = Options(retry_initial_secs=0.01, retry_max_secs=0.02)
-    supervisor = ours.Supervisor(logdir=logdir, summary_writer=FaultyWriter(logdir), options=options)
-    with supervisor.managed_session():
-
-        def written() -> bool:
-            supervisor.summary_writer.flush()
-            return bool(summaries("loss"))
-
-        wait_until(written)
-        assert not supervisor.should_stop()
-    assert faults == []
-
-
-def test_a_failed_service_can_be_borne(
-    train: Any, logdir: str, read_telemetry: Any, wait_until: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    """With `Options(service_errors="continue")` the service is marked failed, and training goes on to its end."""
-
-    def broken() -> None:
-        raise ValueError("in the service")
-
-    def body(supervisor: Any, sess: Any, model: Any) -> None:
-        looper = supervisor.loop(9999, broken)
-        wait_until(lambda: not looper.is_alive())
-        assert not supervisor.should_stop()
-        [status] = [item for item in supervisor.run_status().threads if item.name == looper.name]
-        assert (status.state, status.failures) == ("failed", 1)
-        assert status.last_error == "ValueError: in the service"
-        for _ in range(5):
-            sess.run(model.train_op)
-
-    with caplog.at_level(logging.ERROR, logger="supervisor_core"):
-        train(body=body, options=Options(service_errors="continue"))
-    assert "in the service" in caplog.text
-    records = read_telemetry(logdir)
-    states = [thread.state for record in records if record.kind == "heartbeat" for thread in record.threads]
-    assert "failed" in states
-    [stop] = [record for record in records if record.kind == "stop"]
-    assert (stop.reason, stop.step) == ("completed", 5)
 
 
 def test_the_first_steps_per_second_are_true(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import supervisor_core
-from supervisor_core.tf1.cluster import wait
 
 v1 = tf.compat.v1
 
@@ -167,38 +165,6 @@ def test_an_error_before_the_session_is_there_leaves_nothing_behind(recorder: An
         supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir, hooks=[hook])
     with supervisor_core.MonitoredTrainingSession(checkpoint_dir=logdir):
         pass
-
-
-def test_a_worker_waits_for_the_chiefs_init_fn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The chief's variables are initialised, and its init_fn is still at work: the worker is not ready."""
-    monkeypatch.setattr(wait, "LEAST_SECS", 60.0)  # for its one look, which tells why
-    server = v1.train.Server.create_local_server()
-    in_init_fn, go_on = threading.Event(), threading.Event()
-
-    def init_fn(scaffold: Any, session: Any) -> None:
-        in_init_fn.set()
-        assert go_on.wait(60)
-
-    def chief() -> None:
-        with tf.Graph().as_default(), tf.device("/cpu:0"):
-            v1.get_variable("weight", initializer=1.0)
-            scaffold = v1.train.Scaffold(init_fn=init_fn)
-            supervisor_core.ChiefSessionCreator(scaffold, server.target).create_session().close()
-
-    def worker(max_wait_secs: float) -> Any:
-        with tf.Graph().as_default(), tf.device("/cpu:0"):
-            v1.get_variable("weight", initializer=1.0)
-            creator = supervisor_core.WorkerSessionCreator(master=server.target, max_wait_secs=max_wait_secs)
-            return creator.create_session()
-
-    thread = threading.Thread(target=chief)
-    thread.start()
-    assert in_init_fn.wait(60)
-    with pytest.raises(tf.errors.DeadlineExceededError, match="init_fn"):
-        worker(0)
-    go_on.set()
-    thread.join()
-    worker(60).close()
 
 
 def test_a_singular_session_raises_a_threads_error_at_once(train: Any, recorder: Any) -> None:

@@ -38,29 +38,6 @@ def test_a_step_that_does_not_end_does_not_hold_saves_up(bench: Any) -> None:
     assert bundle.verify(result.path or "").step == 1
 
 
-@pytest.mark.parametrize("resource", [True, False], ids=["resource", "ref"])
-def test_no_checkpoint_mixes_steps(bench: Any, value: Any, resource: bool) -> None:
-    """Of 30 checkpoints taken beside a training thread, all have one step in name, event and every value."""
-    model = bench(resource=resource, size=100_000, make_saver=lambda: v1.train.Saver(max_to_keep=3))
-    stop = threading.Event()
-
-    def loop() -> None:
-        while not stop.is_set():
-            model.train()
-
-    thread = threading.Thread(target=loop)
-    thread.start()
-    try:
-        for _ in range(30):
-            result = model.save(steps=0)
-            assert result.consistent and result.path == str(model.logdir / f"model.ckpt-{result.step}")
-            assert set(value(result.path)) == {float(result.step or 0)}
-            assert value(result.path, "global_step") == result.step
-    finally:
-        stop.set()
-        thread.join()
-
-
 def test_through_a_server_training_waits_for_the_saver(bench: Any, value: Any) -> None:
     """In a session of a server of this process' own the saver writes while steps wait, so its checkpoints are of one
     step too."""
