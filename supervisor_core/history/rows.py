@@ -10,8 +10,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from hashlib import sha256
 from typing import Any, Literal, get_args
 
+from supervisor_core.events.record_fields import MAX_NAME_CHARS, MAX_TEXT
 from supervisor_core.run.judge.finding import Finding
 from supervisor_core.run.judge.run_json import plain
 from supervisor_core.run.model.run import Outcome, Run, Session
@@ -62,6 +64,16 @@ class Table:
         return None if self.time is not None and found[self.time] is None else tuple(found.values())
 
 
+def short_name(name: str) -> str:
+    """Return a run's name, or a logdir, as each row of it has it: of a longer one than `MAX_NAME_CHARS` the middle is a
+    digest, since a path of kilobytes beside each value would be most of the file."""
+    if len(name) <= MAX_NAME_CHARS:
+        return name
+    digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    kept = MAX_NAME_CHARS // 2 - 11
+    return f"{name[:kept]}...{digest}...{name[-kept:]}"
+
+
 def stored(value: Any, type: ColumnType) -> Any:
     """Return a value as a row has it; None where the type cannot hold it."""
     if value is None:
@@ -69,7 +81,7 @@ def stored(value: Any, type: ColumnType) -> Any:
     if type == "truth":
         return bool(value)
     if type in ("text", "name"):
-        return plain(str(value))
+        return plain(str(value))[:MAX_TEXT]
     if type == "labels":
         return tuple((plain(str(name)), plain(str(text))) for name, text in sorted(value.items()))
     if not math.isfinite(value):
@@ -232,7 +244,7 @@ def rows_of(logdir: str, watched: WatchedRun, found: Sequence[Finding]) -> Itera
     run = watched.run
     values: Iterator[tuple[Table, Mapping[str, Any]]] = _values(run, found)
     for table, named in values:
-        row = table.row({**named, "logdir": logdir, "run": run.name})
+        row = table.row({**named, "logdir": short_name(logdir), "run": short_name(run.name)})
         if row is not None:
             yield table, row
 

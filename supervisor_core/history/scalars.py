@@ -18,6 +18,7 @@ from supervisor_core.events.chunk import Chunk, Points
 from supervisor_core.events.columns import Columns
 from supervisor_core.events.index import LogdirIndex, RunIndex
 from supervisor_core.history.formats import Coded, ColumnData
+from supervisor_core.history.rows import short_name
 from supervisor_core.run.fold.points import RunningTime, Segments
 from supervisor_core.run.judge.run_json import plain
 from supervisor_core.run.model.run import Run
@@ -189,7 +190,7 @@ class ScalarColumns:
         counts = [len(points) for points in by_tag.values()]
         whole = Points.joined(list(by_tag.values()))
         tags = Coded(np.repeat(np.arange(len(names), dtype=np.int32), counts), names)
-        return [Coded(np.zeros(len(whole), np.int32), [plain(run)]), tags, *self.of(path, whole).values()]
+        return [Coded(np.zeros(len(whole), np.int32), [short_name(plain(run))]), tags, *self.of(path, whole).values()]
 
     def _sessions(self, path: str, columns: Columns) -> Coded:
         owners = self.segments.owners(path, columns.walls)

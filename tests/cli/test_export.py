@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import json
 import os
 import shutil
@@ -71,6 +73,22 @@ def test_several_logdirs_are_one_table(run: Command, logs: Path, tmp_path: Path)
     assert [row["run"] for row in lines(tmp_path / "runs.jsonl")] == ["a"] * 8 + ["b"]
     assert run("export", logs, "--exclude", "a", "-o", tmp_path / "runs.jsonl").exit_code == 0
     assert [row["run"] for row in lines(tmp_path / "runs.jsonl")] == ["b"]
+
+
+@pytest.mark.parametrize("table", ["scalars", "sessions"])
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_a_long_path_is_not_in_each_row(run: Command, tmp_path: Path, table: str, ending: str) -> None:
+    """A path of kilobytes beside each value would be most of the file. Two runs keep two names."""
+    names = [os.path.join(*["d" * 250] * 6, *[letter * 250] * 2, *["e" * 250] * 3) for letter in "xy"]
+    for name in names:
+        (tmp_path / "logs" / name).mkdir(parents=True)
+        write(tmp_path / "logs" / name, "a1", 1, range(500), START)
+    file = tmp_path / f"runs.{ending}"
+    assert run("export", tmp_path / "logs", "--table", table, "-o", file).exit_code == 0
+    rows = list(csv.DictReader(io.StringIO(file.read_text()))) if ending == "csv" else lines(file)
+    found = {row["run"] for row in rows}
+    assert len(found) == 2 and all(len(name) <= 256 and name.startswith("ddd") for name in found)
+    assert len(rows) == (1000 if table == "scalars" else 2) and file.stat().st_size < 600 * len(rows) + 4000
 
 
 def test_what_cannot_be_read_is_said(run: Command, logs: Path, tmp_path: Path) -> None:
