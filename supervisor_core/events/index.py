@@ -126,9 +126,8 @@ class LogdirIndex:
             written = {name: written_at(directory, self._source) for name, directory in found.items()}
             order = fair_order(
                 sorted(found, key=lambda name: -written[name]),
-                lambda name: 1,
-                lambda name: (found[name].owner, name.partition("/")[0]),
                 lambda name: found[name].owner,
+                lambda name: name.partition("/")[0],
             )
             self.elsewhere += tuple(order[self._max_runs :])
             found = {name: found[name] for name in order[: self._max_runs]}

@@ -23,7 +23,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TypeAlias
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
-from supervisor_core.base.fair_share import fair_order
+from supervisor_core.base.fair_share import fair_turns
 from supervisor_core.base.install import DISTRIBUTION
 from supervisor_core.base.shard import RunShard
 from supervisor_core.metrics.collector import process_samples
@@ -280,7 +280,7 @@ class Exporter:
         own_names |= {key: run.own_name for key, run in gone.items()}
         labels = self._labels_of(own_names, scans)
         written = self._write_live(live, labels, problems, now)
-        texts = self._within_bounds(written)
+        texts = [text for _, text in written.values()]
         for key, run in gone.items():
             texts.append(run.written(labels[key], now, self.thresholds.stall_hold_secs))
             problems[key[0]].append(f"Run {labels[key]!r}: its directory is gone, and it had not ended.")
@@ -289,30 +289,6 @@ class Exporter:
         if self.has_looked:  # not before: a rival of another logdir may not have been read yet
             self._labels = labels
         self._show(Page(texts), scans, problems)
-
-    def _within_bounds(self, written: Mapping[Key, tuple[WatchedRun, RunText]]) -> list[RunText]:
-        """Return the texts of the runs that are served: of too many, live ones first, about as much of each owner, and
-        of each directory in a logdir."""
-        self._left_out = Counter()
-        if sum(text.size for _, text in written.values()) <= MOST_BYTES:
-            return [text for _, text in written.values()]
-        live_first = sorted(
-            written, key=lambda key: (written[key][1].stage is Stage.AT_REST, written[key][0].run.state not in LIVE)
-        )
-        owner = {key: (key[0], watched.owner) for key, (watched, _) in written.items()}
-        size, kept = 0, set()
-        for key in fair_order(
-            live_first,
-            lambda key: written[key][1].size,
-            lambda key: (owner[key], key[1].partition("/")[0]),
-            lambda key: owner[key],
-        ):
-            size += written[key][1].size
-            if size > MOST_BYTES:
-                self._left_out[key[0]] += 1
-            else:
-                kept.add(key)
-        return [text for key, (_, text) in written.items() if key in kept]
 
     def _labels_of(self, own_names: Mapping[Key, str | None], scans: Mapping[int, _Scan]) -> dict[Key, str]:
         """Return the label of each run: one that no run of another shard can have by its directory."""
@@ -332,27 +308,64 @@ class Exporter:
         problems: Mapping[int, list[str]],
         now: float,
     ) -> dict[Key, tuple[WatchedRun, RunText]]:
-        """Return the runs that are there as text: as before, where neither the run nor its label has changed."""
+        """Return the runs that are there as text: as before, where neither the run nor its label has changed. Those
+        beyond `MOST_BYTES` are not written: live ones come first, about as much of each owner, and of one owner's each
+        directory in a logdir."""
         written: dict[Key, tuple[WatchedRun, RunText]] = {}
-        for key, watched in live.items():
-            label, last = labels[key], self._written.get(key)
-            if watched.problem is not None:
-                problems[key[0]].append(f"Run {label!r}: {watched.problem}")
-            try:
-                held = () if _is_at_rest(last, watched) else self._held_of(key, watched, now)
-                text = self._unchanged(last, watched, label, now, held)
-                if text is None:
-                    status = self._status_of(key, watched, label, now, held)
-                    text = write_run(status, self._stage(status, now))
-                written[key] = watched, text
-            except Exception as error:  # a fault of ours; it must not cost the other runs
-                _LOG.debug("Run %r cannot be shown", label, exc_info=True)
-                problems[key[0]].append(f"Run {label!r} cannot be shown: {error!r}")
-        return written
+
+        def size_of(key: Key) -> int:
+            if key not in written and (text := self._text_of(key, live[key], labels[key], problems, now)) is not None:
+                written[key] = live[key], text
+            return written[key][1].size if key in written else 0
+
+        if not self._left_out:  # else it is too much again, most likely
+            total = 0
+            for key in live:
+                total += size_of(key)
+                if total > MOST_BYTES:
+                    break
+            else:
+                return written
+        ranked = sorted(live, key=lambda key: (live[key].run.state not in LIVE, -(live[key].run.last_event_at or 0.0)))
+        turns = fair_turns(ranked, lambda key: (key[0], live[key].owner), lambda key: key[1].partition("/")[0])
+        total, in_vain, kept = 0, 0, set()
+        try:
+            key = next(turns)
+            while in_vain <= MOST_BYTES // 8:
+                size = size_of(key)
+                if total + size <= MOST_BYTES:
+                    total += size
+                    kept.add(key)
+                else:
+                    in_vain += size
+                key = turns.send(size)
+        except StopIteration:
+            pass
+        self._left_out = Counter(key[0] for key in live if key not in kept)
+        return {key: written[key] for key in live if key in kept and key in written}
+
+    def _text_of(
+        self, key: Key, watched: WatchedRun, label: str, problems: Mapping[int, list[str]], now: float
+    ) -> RunText | None:
+        """Return a run as text; None, and a problem of its logdir, if it cannot be shown."""
+        last = self._written.get(key)
+        if watched.problem is not None:
+            problems[key[0]].append(f"Run {label!r}: {watched.problem}")
+        try:
+            held = () if _is_at_rest(last, watched) else self._held_of(key, watched, now)
+            text = self._unchanged(last, watched, label, now, held)
+            if text is None:
+                status = self._status_of(key, watched, label, now, held)
+                text = write_run(status, self._stage(status, now))
+            return text
+        except Exception as error:  # a fault of ours; it must not cost the other runs
+            _LOG.debug("Run %r cannot be shown", label, exc_info=True)
+            problems[key[0]].append(f"Run {label!r} cannot be shown: {error!r}")
+            return None
 
     def _show(self, page: Page, scans: Mapping[int, _Scan], problems: Mapping[int, list[str]]) -> None:
         """Let scrapes have a page from now on; log what is new among its problems."""
-        counts = Counter(index for index, _ in self._written) - self._left_out
+        counts = Counter(index for index, _ in self._written)
         alive = Counter(index for (index, _), (watched, _) in self._written.items() if watched.run.state in LIVE)
         logdirs = list(self._current.logdirs)
         for index, scan in scans.items():
