@@ -156,7 +156,7 @@ def _without_session(run: Run, label: str, now: float) -> RunStatus:
         run=label,
         active=_ACTIVE[run.state],
         state=run.state,
-        error=run.failure_type if run.state == "failed" else None,
+        error=run.failure_error if run.state == "failed" else None,
         labels=run.labels,
         failures=failures(run, now),
         launches=_launches(run),

@@ -31,6 +31,7 @@ from supervisor_core.metrics.metric import (
     single,
 )
 from supervisor_core.process.stacks import MAX_LOCATION
+from supervisor_core.run.model.program_launch import WHERE
 from supervisor_core.run.model.run import PRODUCTIVE, WASTED
 from supervisor_core.run.status import RunStatus
 
@@ -43,7 +44,7 @@ def _error_type(status: RunStatus) -> Mapping[str, str]:
     """The type of the error that ended the run: its text has no bound, and would be another series each time."""
     if status.state != "failed":
         return {}
-    known = _ERROR_TYPE.match(status.error or "")
+    known = _ERROR_TYPE.match(WHERE.split(status.error or "")[0])
     return {"error": known[0] if known else "unknown"}
 
 

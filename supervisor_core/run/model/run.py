@@ -30,7 +30,7 @@ from supervisor_core.events.telemetry import (
 )
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.distribution import Distribution
-from supervisor_core.run.model.program_launch import WHERE, ProgramLaunch, final_launch, launch_error, launch_text
+from supervisor_core.run.model.program_launch import ProgramLaunch, final_launch, launch_error, launch_text
 from supervisor_core.run.model.rate_history import RateHistory
 from supervisor_core.run.model.words import pause_text
 
@@ -573,12 +573,12 @@ class Run(RunHistory, TotalsOfFiles):
         return None if end is None else launch_text(end)
 
     @property
-    def failure_type(self) -> str | None:
-        """The type of the error that it has failed with, perhaps with its text after a colon; None where unknown."""
+    def failure_error(self) -> str | None:
+        """The error that it has failed with, which begins with its type; None where unknown."""
         last, end = self.sessions[-1] if self.sessions else None, final_launch(self.launches)
         if last is not None and last.error is not None and (end is None or _has_error_of(last, end)):
-            return WHERE.split(last.error)[0] if last.inferred else last.error
-        return None if end is None else WHERE.split(end.error or "")[0] or end.signal
+            return last.error
+        return None if end is None else end.error or end.signal
 
 
 def _has_error_of(session: Session, end: ProgramLaunch) -> bool:

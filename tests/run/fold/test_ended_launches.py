@@ -75,7 +75,7 @@ def test_the_rank_that_failed_is_named(trainer: Any, launches: Any, run_of: RunO
     run = run_of(session, launches((T0, session.now - T0, end)), now=session.now + 1.0)
     named = f"given up by tb-supervisor: SIGKILL on rank 1{node}; attempt 1; 3 identical failures"
     assert (run.state, run.failure) == ("failed", named if rank else error)
-    assert run.failure_type == ("SIGKILL" if rank else error)
+    assert run.failure_error == (f"SIGKILL on rank 1{node}" if rank else error)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_program_without_telemetry_has_the_error_that_it_printed(
     other = events_file("other", created_at=T0 + 1.0).scalars("loss", range(30), T0 + 2.0)
     run = run_of(other, launches((T0, 33.0, end)), now=T0 + 40.0)
     assert (run.sessions[-1].error, run.failure) == ("KeyError: 'cat' at a.py:3 in f",) * 2
-    assert run.failure_type == "KeyError: 'cat'"
+    assert run.failure_error == run.failure
     ranks = {
         "error": "KeyError at a.py:3 in f on rank 1",
         "stderr": "[rank1]: KeyError: 'cat'\n[rank0]: KeyError: 'dog'\n",
@@ -128,13 +128,13 @@ def test_a_program_without_telemetry_has_the_error_that_it_printed(
     handled = "AssertionError: old\n\nDuring handling of the above exception:\n\nAssertionError\n"
     without = {**end, "error": "AssertionError at a.py:3 in f", "stderr": handled}
     run = run_of(other, launches((T0, 33.0, without)), now=T0 + 40.0)
-    assert (run.failure, run.failure_type) == ("AssertionError at a.py:3 in f", "AssertionError")
+    assert (run.failure, run.failure_error) == ("AssertionError at a.py:3 in f",) * 2
     later = events_file("other", created_at=T0 + 1.0).scalars("loss", range(60), T0 + 2.0)
     assert run_of(later, launches((T0, 33.0, end)), now=T0 + 62.0).sessions[-1].error is None
     twice = launches((T0, 33.0, {**end, "action": "restart"}), (T0 + 40.0, 5.0, GIVEN_UP))
     run = run_of(other, twice, now=T0 + 50.0)
     assert (run.failure or "").startswith("given up by tb-supervisor: ImportError at train.py:3 in <module>; att")
-    assert run.failure_type == "ImportError"
+    assert run.failure_error == "ImportError at train.py:3 in <module>"
 
 
 def test_a_session_that_no_launch_started_is_left_alone(trainer: Any, launches: Any, run_of: RunOf) -> None:

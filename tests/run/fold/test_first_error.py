@@ -26,7 +26,7 @@ def test_the_error_that_came_first(events_file: Any, run_of: Callable[..., Run],
     )
     run = run_of(failed(events_file, LOST, workers), now=T0 + 20.0)
     expected = f"RuntimeError: boom on rank 1; then on rank 0: {LOST}"
-    assert (run.state, run.failure, run.failure_type) == ("failed", expected, expected)
+    assert (run.state, run.failure, run.failure_error) == ("failed", expected, expected)
     assert run_status(run, T0 + 20.0).error == expected
 
 
