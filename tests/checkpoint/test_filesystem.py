@@ -180,12 +180,3 @@ def test_a_remote_checkpoint_is_deleted(remote: str) -> None:
     CheckpointStore(remote).delete(f"{remote}/model.ckpt-100")
     assert [name for name in sorted(filesystem_for(remote)[0].list_names(remote)) if "100" in name] == []
     assert verify(f"{remote}/model.ckpt-200").step == 200
-
-
-def test_an_unknown_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheme that nothing knows is a system error, or the reason why a checkpoint cannot be read; no crash."""
-    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    with pytest.raises(DamagedCheckpointError, match="it cannot be read"):
-        verify("nosuchscheme://a/b")
-    assert read_state("nosuchscheme://a/checkpoint").verdict == "unreadable"
-    assert read_state("http://127.0.0.1:9/checkpoint").verdict == "unreadable"

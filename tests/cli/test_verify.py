@@ -273,26 +273,6 @@ def test_a_torn_state_file_is_noted(run: Run, logdir: Path) -> None:
     assert "A restart would resume from model.ckpt-200 (step 200), " in result.stdout
 
 
-@each(
-    "make, words",
-    [
-        (lambda path: None, "does not exist."),
-        (lambda path: path.write_text(""), "give the directory that it is in: "),
-        (lambda path: Path(f"{path}.index").write_text(""), "is a checkpoint; give the directory that it is in: "),
-        (lambda path: path.mkdir(), "There are no events files and no checkpoints in"),
-    ],
-)
-def test_wrong_input_is_one_clear_line(run: Run, tmp_path: Path, make: Callable[[Path], Any], words: str) -> None:
-    """What is no directory, or holds no checkpoints, is said in one line; status 2, nothing on the way out."""
-    make(tmp_path / "given")
-    result = run("verify", tmp_path / "given")
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("Error: ")
-    assert words in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
 def test_a_remote_logdir_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system that does not answer, or is not known, is one clear line as well."""
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)

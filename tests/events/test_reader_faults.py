@@ -189,14 +189,6 @@ def test_a_file_torn_in_its_first_record_is_torn(path: str, length: int, writing
     assert (reader.facts().skipped, reader.facts().torn_bytes) == (None, length)
 
 
-def test_a_pipe_is_not_waited_for(path: str) -> None:
-    """Something that is no plain file is named, not opened."""
-    os.mkfifo(path)
-    reader = EventsFileReader(path)
-    assert reader.read() is None
-    assert reader.facts().skipped == "not a regular file"
-
-
 def test_a_file_that_is_gone_is_named(path: str, writing: Any) -> None:
     """It vanished between the listing and now; when it is back, it is read."""
     reader = EventsFileReader(path)

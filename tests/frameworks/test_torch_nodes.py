@@ -179,17 +179,6 @@ def test_a_batch_job(cluster: Cluster, truth: list[list[str]]) -> None:
     assert not (cluster.directory / "requeued").exists()
 
 
-@pytest.mark.parametrize("node", [0, 1])
-def test_a_pod_that_is_lost(cluster: Cluster, truth: list[list[str]], node: int) -> None:
-    """Its restarter is killed, and with it torchrun and the ranks. When it is there again, both go on exactly."""
-    plan = {"act": "lost", "rank": node, "step": 9, "once": True}
-    pods = [cluster.pod(0, plan), cluster.pod(1, plan)]
-    assert pods[node].wait() == -9, cluster.log
-    pods[node] = cluster.pod(node, plan)
-    assert [pod.wait() for pod in pods] == [0, 0], cluster.log
-    assert_exact(cluster, truth, before=9, resumed_at=8)
-
-
 def test_a_network_that_is_cut(cluster: Cluster, truth: list[list[str]]) -> None:
     """Between two nodes with networks of their own: no rank sees more than silence. Node 0 ends the launch, and node
     1 reads that in the logdir; healed, both go on exactly."""

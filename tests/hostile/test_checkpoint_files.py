@@ -151,13 +151,6 @@ def test_times_that_cannot_be_shown_are_refused(tmp_path: Path, value: float) ->
         decode_ledger(json.dumps(page).encode())
 
 
-def test_a_state_file_of_nested_fields_is_damaged(tmp_path: Path) -> None:
-    """However deep the braces are, the other checkpoints of the logdir are found."""
-    for depth in (5_000, 100_000):
-        (tmp_path / "checkpoint").write_text("a {" * depth + "}" * depth)
-        assert read_state(tmp_path / "checkpoint").verdict == "damaged"
-
-
 def test_small_files_that_are_large_are_not_read(tmp_path: Path) -> None:
     """A sparse file of gigabytes in place of the state file or the liveness file is refused by its length."""
     os.mkdir(tmp_path / LIVENESS_DIRECTORY)

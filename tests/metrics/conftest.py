@@ -6,7 +6,6 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -25,28 +24,16 @@ from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.distribution import Distribution
 from supervisor_core.run.model.run import Session
 from supervisor_core.run.status import CheckpointStatus, RunStatus
+from tests.conftest import StillClock
 from tests.exporter.conftest import ask_web, certificates  # noqa: F401
 
 NOW = 1_700_000_000.0
 
 
-@dataclass
-class StillClock:
-    """A clock that shows what it was set to."""
-
-    now: float = NOW
-
-    def wall(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now - 1_000_000.0
-
-
 @pytest.fixture
 def clock() -> StillClock:
     """A clock at 1,700,000,000 s."""
-    return StillClock()
+    return StillClock(NOW)
 
 
 @pytest.fixture

@@ -17,13 +17,9 @@ from monitoring_end_to_end import (
     RESUMED,
     VANISHED,
     Trainer,
-    alerting,
     assert_planned_stop_is_silent,
 )
 from monitoring_servers import PATIENCE_SECS, Prometheus, Webhook, wait_until
-
-LONG_SECS = 400.0
-"""How long an alert with the shipped timing may take on a machine that is busy with other tests."""
 
 
 @pytest.fixture
@@ -121,30 +117,3 @@ def test_exactly_the_right_alert_arrives(
     assert {alert["annotations"]["summary"].rpartition(" First: ")[2] for alert in stalls} == {
         f"tb-supervisor stacks -- {tmp_path}/logs/digits"
     }
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1200)
-def test_alerts_with_the_shipped_timing(
-    tool: Callable[[str], str], trainer: Trainer, webhook: Webhook, exporter: str, tmp_path: Path
-) -> None:
-    """With the rules as they are shipped, scraped and evaluated every 15 s: a stall, a process that is suspended
-    and its death arrive, each once and alone, and resolve; a planned stop is silent."""
-    targets = {"training": trainer.address, "exporter": exporter}
-    with alerting(tool, tmp_path, webhook, targets, interval="15s", options=()) as prometheus:
-        trainer.start()
-        trainer.is_known(prometheus)
-        trainer.command("hold")
-        assert webhook.next(LONG_SECS) == FIRING
-        trainer.command("go")
-        assert webhook.next(LONG_SECS) == RESOLVED
-        trainer.send(signal.SIGSTOP)
-        assert webhook.next(LONG_SECS) == KILLED  # not as stalled before, though its budget is over much sooner
-        trainer.close()
-        trainer.start()
-        assert webhook.next(LONG_SECS) == RESUMED
-        trainer.command("stop")
-        trainer.expect("stopped")
-        over = "time() - supervisor_last_progress_timestamp_seconds > 120"  # longer than any alert above took
-        wait_until(lambda: prometheus.query(over), "the stop to be long ago", LONG_SECS)
-        assert_planned_stop_is_silent(prometheus, webhook)

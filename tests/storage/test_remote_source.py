@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.base.errors import EventsError
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.directory import DirectoryTree, is_events_file
 from supervisor_core.events.index import LogdirIndex
@@ -111,16 +110,6 @@ def test_a_remote_file_that_is_not_there(logdir: str) -> None:
     reader = EventsFileReader(logdir + "/events.out.tfevents.1")
     assert reader.read() is None
     assert reader.facts().skipped == "it is gone"
-
-
-@each("path", ["nowhere://bucket/run", "gs://bucket/run"])
-def test_a_file_system_that_is_not_installed_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One clear error with the scheme and what to install, before anything is read."""
-    pytest.importorskip("fsspec")
-    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
-    monkeypatch.setitem(sys.modules, "gcsfs", None)
-    with pytest.raises(EventsError, match=f"no file system for {path.partition(':')[0]}://.*Install fsspec"):
-        LogdirIndex(path)
 
 
 def test_without_tensorboard_a_remote_logdir_is_written_and_read(logdir: str, monkeypatch: pytest.MonkeyPatch) -> None:

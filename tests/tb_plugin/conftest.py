@@ -17,6 +17,7 @@ from werkzeug.test import Client, TestResponse
 
 from supervisor_core.events.chunk import Chunk, FileFacts, Points
 from supervisor_core.events.telemetry import NoticeRecord, SkippedCheckpoint
+from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.model.checkpoints import Checkpoint
 from supervisor_core.run.model.run import (
     BUCKETS,
@@ -46,6 +47,7 @@ from tb_plugin.plugin import applications
 from tb_plugin.scalar_store import ScalarStore
 from tb_plugin.static_files import static_files
 from tb_plugin.tab import Tab
+from tests.conftest import StillClock
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what TensorBoard brings along is not ours to mend
@@ -66,19 +68,6 @@ HOSTILE_NAMES = (
 )
 
 
-@dataclass
-class StillClock:
-    """A clock that shows what it was set to."""
-
-    now: float = NOW
-
-    def wall(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now - 1_000_000.0
-
-
 def a_session(id: str, **how: Any) -> Session:
     """A session that ran from one minute before `NOW`, or as said."""
     return Session(
@@ -97,44 +86,10 @@ def a_session(id: str, **how: Any) -> Session:
 
 def a_run(name: str = "a", **how: Any) -> Run:
     """A run of which nothing is known but what is said."""
-    return Run(
-        **{
-            "name": name,
-            "state": "running",
-            "inferred": False,
-            "sessions": (),
-            "restarts": (),
-            "checkpoints": (),
-            "threads": (),
-            "stalls": (),
-            "goodput": Goodput(
-                wall_secs=60.0,
-                secs={**dict.fromkeys(BUCKETS, 7.5), "silent": 0.0, "at_risk": 0.0},
-                booked_secs={},
-                ratio=0.125,
-                inferred=False,
-            ),
-            "advice": Advice(
-                save_cost_secs=None,
-                mtbf_secs=None,
-                present_interval_secs=None,
-                recommended_interval_secs=None,
-                present_cost_ratio=None,
-                recommended_cost_ratio=None,
-            ),
-            "first_step": None,
-            "last_step": None,
-            "max_step": None,
-            "step": None,
-            "steps_per_sec": None,
-            "last_event_at": None,
-            "session_logs": {},
-            "scalar_tags": 0,
-            "nonfinite": 0,
-            "steps_lost": 0,
-            **how,
-        }
-    )
+    secs = {**dict.fromkeys(BUCKETS, 7.5), "silent": 0.0, "at_risk": 0.0}
+    goodput = Goodput(wall_secs=60.0, secs=secs, booked_secs={}, ratio=0.125, inferred=False)
+    known = {"state": "running", "inferred": False, "goodput": goodput, "steps_lost": 0, "nonfinite": 0, **how}
+    return dataclasses.replace(RunFold(name).run(NOW), **known)
 
 
 def a_rich_run(name: str = "a") -> Run:
@@ -323,7 +278,7 @@ class Bench:
 
     def __init__(self, *watches: FakeWatch, path_prefix: str = "", files: Mapping[str, Answer] | None = None) -> None:
         self.watches = {watch.logdir: watch for watch in watches}
-        self.clock = StillClock()
+        self.clock = StillClock(NOW)
         self.sources: dict[str, FakeSource] = {}
         self.logdirs = [Logdir(watch.logdir) for watch in watches]
         self.index = Index(self.logdirs, 5.0, self.watches.__getitem__, self.clock)

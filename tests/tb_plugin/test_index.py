@@ -15,14 +15,15 @@ from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
 from tb_plugin import index as index_module
 from tb_plugin.index import IDLE_SECS, JUDGED_AGAIN_SECS, MOST_REST_SECS, Index
 from tb_plugin.logdirs import Logdir
-from tests.tb_plugin.conftest import NOW, FakeWatch, StillClock, a_run, a_session, changed, watched
+from tests.conftest import StillClock
+from tests.tb_plugin.conftest import NOW, FakeWatch, a_run, a_session, changed, watched
 
 PATIENCE_SECS = 30.0
 
 
 def index_of(*logdirs: Logdir, watch: Callable[[str], FakeWatch], clock: StillClock | None = None) -> Index:
     """An index that looks again at once."""
-    return Index(logdirs, 0.001, watch, clock or StillClock())
+    return Index(logdirs, 0.001, watch, clock or StillClock(NOW))
 
 
 class Gate(FakeWatch):
@@ -40,7 +41,7 @@ class Gate(FakeWatch):
 
 def test_without_requests_nothing_is_read() -> None:
     """After ten minutes without a question the thread rests; the next question wakes it."""
-    gate, clock = Gate(), StillClock()
+    gate, clock = Gate(), StillClock(NOW)
     index = index_of(Logdir("/runs"), watch=lambda path: gate, clock=clock)
     index.start()
     index.view(PATIENCE_SECS)
@@ -63,7 +64,7 @@ def test_without_requests_nothing_is_read() -> None:
 
 def test_a_slow_first_look_is_not_waited_for() -> None:
     """It reads everything; the later ones rest four times as long as they took, and a minute at most."""
-    clock = StillClock()
+    clock = StillClock(NOW)
     took = iter([300.0, 3.0, 100.0])
     rests: list[float] = []
 

@@ -8,7 +8,8 @@ import pytest
 from supervisor_core.events.chunk import Chunk
 from supervisor_core.events.columns import ColumnStore
 from tb_plugin.scalar_store import NotRead, ScalarStore
-from tests.tb_plugin.conftest import FakeSource, StillClock, points
+from tests.conftest import StillClock
+from tests.tb_plugin.conftest import NOW, FakeSource, points
 
 PATIENCE_SECS = 30.0
 
@@ -24,7 +25,7 @@ class Store(ScalarStore):
 
     def __init__(self, sources: dict[str, FakeSource], max_bytes: int = 1 << 20) -> None:
         self.opened: list[str] = []
-        self.clock = StillClock()
+        self.clock = StillClock(NOW)
 
         def opening(directory: str) -> FakeSource:
             self.opened.append(directory)

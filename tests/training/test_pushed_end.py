@@ -6,12 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
-from tests.otlp_receiver import Answer, OtlpReceiver, Push
+from tests.otlp_receiver import OtlpReceiver
 
 PROGRAM = Path(__file__).with_name("program.py")
 
@@ -41,20 +40,3 @@ def test_a_killed_one_says_nothing(tmp_path: Path) -> None:
     with OtlpReceiver() as receiver:
         assert run(tmp_path / "logs", receiver, "kill", "3").returncode == -signal.SIGKILL
         assert all(value != 0 for push in receiver.full for text, value in push.values().items() if "_active{" in text)
-
-
-def test_a_receiver_that_hangs_keeps_no_signal_waiting(tmp_path: Path) -> None:
-    """The stop timeout holds with a receiver that takes everything and answers nothing: the checkpoint is saved and the
-    process ends as ever."""
-    over = threading.Event()
-
-    def hang(push: Push) -> Answer:
-        over.wait()
-        return Answer()
-
-    with OtlpReceiver(hang) as receiver:
-        done = run(tmp_path / "logs", receiver, "term", "3")
-        over.set()
-    assert done.returncode == -signal.SIGTERM
-    assert "left" in done.stdout
-    assert "could not be pushed" in done.stderr

@@ -54,13 +54,6 @@ def test_a_planned_end_is_no_failure(trainer: Any, run_of: RunOf, reason: str) -
     assert not counted(run_of(ended), ended.now + 1)
 
 
-def test_a_session_that_died_before_its_record(trainer: Any, run_of: RunOf) -> None:
-    """The name of its events file has the host."""
-    died = trainer("a").spend(30)
-    died.file.path = "/run/events.out.tfevents.1700000000.node-7.example.4711.0001"
-    assert counted(run_of(died, now=died.now + 60), died.now + 60) == {("node-7.example", "lost"): 1}
-
-
 def test_hosts_are_bounded(trainer: Any, run_of: RunOf) -> None:
     """What comes after the first pairs of host and reason is counted together; none of them changes its place."""
     sessions = []

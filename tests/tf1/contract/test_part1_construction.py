@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -230,35 +229,3 @@ def test_item_34_the_error_says_what_to_do(ours: Any, build_model: Callable[...,
         pytest.raises(RuntimeError, match=r"with tf\.Graph\(\)\.as_default\(\):"),
     ):
         supervisor.start_queue_runners(sess)
-
-
-ARGUMENTS = {
-    "graph": None,
-    "ready_op": 0,
-    "ready_for_local_init_op": 0,
-    "is_chief": True,
-    "init_op": 0,
-    "init_feed_dict": None,
-    "local_init_op": 0,
-    "logdir": None,
-    "summary_op": 0,
-    "saver": 0,
-    "global_step": 0,
-    "save_summaries_secs": 120,
-    "save_model_secs": 600,
-    "recovery_wait_secs": 30,
-    "stop_grace_secs": 120,
-    "checkpoint_basename": "model.ckpt",
-    "session_manager": None,
-    "summary_writer": 0,
-    "init_fn": None,
-    "local_init_run_options": None,
-}
-
-
-def test_arguments_come_in_their_order_with_their_defaults(facade: Any) -> None:
-    """The twenty arguments stand in seed 003's order with seed 003's defaults; whatever is ours is keyword-only."""
-    parameters = inspect.signature(facade.Supervisor).parameters.values()
-    positional = {item.name: item.default for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD}
-    assert list(positional.items()) == list(ARGUMENTS.items())
-    assert {item.name for item in parameters if item.kind is item.KEYWORD_ONLY} <= {"options"}

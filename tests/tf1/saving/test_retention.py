@@ -80,19 +80,6 @@ def test_the_hours_run_on_through_saves_by_hand(bench: Any) -> None:
     assert kept == ["model.ckpt-4.index", "model.ckpt-5.index"], "spared after 1.2 hours, and the newest"
 
 
-def test_a_restarted_session_goes_on_with_the_list(bench: Any, files: Any) -> None:
-    """Checkpoints of the session before count against ``max_to_keep``, though the saver never knew of them."""
-    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=2))
-    model.save()
-    model.save()
-    with tf.Graph().as_default() as graph:
-        later = bench(graph=graph, directory=model.logdir, make_saver=lambda: v1.train.Saver(max_to_keep=2))
-        later.session.run(later.initializer)
-        later.save(steps=9)
-        later.session.close()
-    assert later.names() == ["checkpoint", *files(2), *files(9)]
-
-
 def test_a_checkpoint_to_keep_is_not_deleted(bench: Any, files: Any, tmp_path: Path) -> None:
     """What the saver keeps without a time, and what lies outside the logdir, stays on disk."""
     model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
@@ -221,13 +208,3 @@ def test_the_number_of_damaged_ones_is_bounded(bench: Any, caplog: pytest.LogCap
     assert len(aside) == MAX_SET_ASIDE
     assert f"model.ckpt-{MAX_SET_ASIDE + 1}" in aside
     assert "more than 5 damaged checkpoints" in caplog.text
-
-
-def test_a_logdir_of_another_s_is_left_as_it_is(bench: Any, files: Any) -> None:
-    """Where the session does not hold the logdir, a damaged one does not count, and is not moved."""
-    model = bench(make_saver=lambda: v1.train.Saver(max_to_keep=1))
-    damaged = model.save().path
-    model.checkpoints.attach(skipped=skipped(damaged))
-    model.save()
-    model.save()
-    assert model.names() == ["checkpoint", *files(1), *files(3)]
