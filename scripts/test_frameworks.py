@@ -82,7 +82,7 @@ ENVIRONMENTS = {
         beside=(*BESIDE, "numpy<2.3"),
         tests=OF_VERSIONS,
     ),
-    "oldest-transformers": Environment(  # which asks for a newer PyTorch
+    "oldest-transformers": Environment(  # with what it asks for itself, which is newer
         frameworks=("transformers",),
         resolution="lowest-direct",
         pythons=("3.11", "3.10"),

@@ -37,11 +37,17 @@ def brought_by(extra: str) -> set[str]:
 
 @each("extra", EXTRAS)
 def test_an_extra_is_what_pyproject_says(extra: str) -> None:
-    """The versions that a message names are those that the extra installs; of two of a package, the higher."""
-    asked = brought_by(extra)
-    if {"torch>=2.4", "torch>=2.6"} <= asked:
-        asked.remove("torch>=2.4")
-    assert set(EXTRAS[extra]) == asked
+    """The versions that a message names are those that the extra installs."""
+    assert set(EXTRAS[extra]) == brought_by(extra)
+
+
+@each("name, fixed", [("protobuf", (4, 25, 8)), ("werkzeug", (3, 1, 6)), ("torch", (2, 6))])
+def test_the_lowest_version_has_no_known_fault(name: str, fixed: tuple[int, ...]) -> None:
+    """Of recursion in protobuf (CVE-2025-4565), of paths and forms in werkzeug, of `weights_only=True` in PyTorch
+    (CVE-2025-32434): wherever it is asked for."""
+    asked = [*PROJECT["dependencies"], *(item for extra in PROJECT["optional-dependencies"].values() for item in extra)]
+    lowest = [found[1] for item in asked if (found := re.match(rf"{name}>=([\d.]+)", item))]
+    assert lowest and all(tuple(map(int, version.split("."))) >= fixed for version in lowest)
 
 
 @each("requirement", [install.PY_SPY, install.CRC32C])
@@ -116,12 +122,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 def test_what_a_message_says_installs_the_extra(environment: Environment) -> None:
     """The command is complete: into the environment of the program that printed it, quoted, the versions that do."""
-    for name, version in (("lightning", "2.4.1"), ("torch", "2.4.1")):
+    for name, version in (("lightning", "2.4.1"), ("torch", "2.6.1")):
         wheel(environment.wheels, name, version, module=name)
     said = environment.python(
         "from supervisor_core.base.install import install_command; print(install_command('lightning'))"
     )
-    assert said == f"'{environment.root}/bin/python' -m pip install 'lightning>=2.4' 'torch>=2.4'"
+    assert said == f"'{environment.root}/bin/python' -m pip install 'lightning>=2.4' 'torch>=2.6'"
     environment.type(said)
     environment.python("import torch, lightning")
 
@@ -133,4 +139,4 @@ def test_an_environment_without_pip_is_one_of_uv(tmp_path: Path) -> None:
     code = "from supervisor_core.base.install import install_command; print(install_command('torch'))"
     environment = {"PYTHONPATH": str(sources_alone(tmp_path))}
     done = subprocess.run([python, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == f"uv pip install --python '{python}' 'torch>=2.4'\n"
+    assert done.stdout == f"uv pip install --python '{python}' 'torch>=2.6'\n"

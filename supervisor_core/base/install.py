@@ -22,12 +22,12 @@ APPRISE = "apprise>=1.9"
 OTLP = "opentelemetry-exporter-otlp-proto-http>=1.28"
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
-    "tab": ("tensorboard>=2.16.2", "werkzeug>=2.2"),
+    "tab": ("tensorboard>=2.16.2", "werkzeug>=3.1.6"),
     "tensorflow": ("tensorflow>=2.16.1",),
     "keras": ("keras>=3.10",),
-    "torch": ("torch>=2.4",),
+    "torch": ("torch>=2.6",),
     "jax": ("jax>=0.7", "orbax-checkpoint>=0.11.20"),
-    "lightning": ("lightning>=2.4", "torch>=2.4"),
+    "lightning": ("lightning>=2.4", "torch>=2.6"),
     "transformers": ("transformers>=5", "accelerate>=1.3", "torch>=2.6"),
     "data": (PYARROW,),
     "mcp": (MCP,),
