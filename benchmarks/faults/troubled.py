@@ -20,7 +20,7 @@ from typing import Any
 
 from supervisor_core import Options, supervise
 from supervisor_core.engine.liveness_writer import LivenessWriter
-from supervisor_core.engine.pace import PaceWatch
+from supervisor_core.engine.monitor import PaceWatch
 from supervisor_core.events import EventsWriter
 from supervisor_core.events.telemetry import HeartbeatRecord
 from supervisor_core.training.run import Run

@@ -48,12 +48,12 @@ from supervisor_core.engine.recorder import TelemetryRecorder
 from supervisor_core.engine.timeouts import FLOOR_SECS, TIMES_LONGEST, first_hang_timeouts, given_hang_timeouts
 from supervisor_core.events.record_fields import shared
 from supervisor_core.events.telemetry import Acted, Place, StallRecord, ThreadStatus, place_of
-from supervisor_core.process.collectives import digest
 from supervisor_core.process.outside import loader_workers
 from supervisor_core.process.stacks import (
     MAIN_THREAD,
     Activity,
     Stacks,
+    digest,
     location,
     main_stack,
     place_of_hang,

@@ -25,8 +25,7 @@ from supervisor_core.base.errors import EventsError
 from supervisor_core.base.session_labels import MAX_LABELS, MAX_NAME_CHARS, MAX_VALUE_CHARS
 from supervisor_core.base.wire import delimited
 from supervisor_core.events.record_fields import Name, Number, Text, Whole, decode, replaced
-from supervisor_core.process.collectives import KEPT_FRAMES, digest, kept, waits_in
-from supervisor_core.process.stacks import Activity, user_line
+from supervisor_core.process.stacks import KEPT_FRAMES, Activity, digest, kept, user_line, waits_in
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 4 << 20
@@ -68,7 +67,7 @@ class Place:
     """Where the main thread of a process is that makes no progress."""
 
     digest: Name
-    """The same for two processes that are at the same place: see `supervisor_core.process.collectives.digest`."""
+    """The same for two processes that are at the same place: see `supervisor_core.process.stacks.digest`."""
     location: Annotated[str, Meta(max_length=MAX_LOCATION_CHARS)] | None = None
     """The innermost line of the program in its stack, as in `StallRecord.location`."""
     waits_in: Name | None = None

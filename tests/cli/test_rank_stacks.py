@@ -17,9 +17,9 @@ import pytest
 
 from supervisor_core.cli import stacks as command
 from supervisor_core.events.telemetry import Place
-from supervisor_core.process.collectives import digest
 from supervisor_core.process.identity import boot_id, this_machine
 from supervisor_core.process.outside import OutsideStacks
+from supervisor_core.process.stacks import digest
 from supervisor_core.run.watch.liveness import LIVENESS_DIRECTORY, LivenessRecord, encode, file_name
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or boot_id() is None, reason="there is no /proc")

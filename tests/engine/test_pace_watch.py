@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from supervisor_core.engine import pace as pace_watch
-from supervisor_core.engine.pace import PaceWatch
+from supervisor_core.engine import monitor as pace_watch
+from supervisor_core.engine.monitor import PaceWatch
 from supervisor_core.events.telemetry import Pace
 
 OWN = ("/x/train.py:14 load",)

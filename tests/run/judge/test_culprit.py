@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor_core.events.telemetry import Pace, Place, WorkerStatus
-from supervisor_core.process.collectives import KEPT_FRAMES, MAX_FRAME, digest, kept, waits_in
+from supervisor_core.process.stacks import KEPT_FRAMES, MAX_FRAME, digest, kept, waits_in
 from supervisor_core.run.judge.culprit import (
     SILENT_SECS,
     Paced,
