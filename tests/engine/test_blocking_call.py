@@ -31,42 +31,6 @@ def broken() -> str:
     raise OSError("gone")
 
 
-def test_a_result_is_handed_over() -> None:
-    """What the call returns is what `result` returns, as often as it is asked."""
-    discarded: list[str] = []
-    call = BlockingCall(lambda: "here", name="call", discard=discarded.append)
-    assert call.wait(SECS)
-    assert (call.result(), call.result()) == ("here", "here")
-    assert discarded == []
-
-
-@pytest.mark.parametrize("error", [OSError("gone"), KeyboardInterrupt(), SystemExit(3)])
-def test_an_error_is_handed_over(error: BaseException) -> None:
-    """Whatever the call raises is raised where it is waited for, the very object, and nowhere else."""
-
-    def fail() -> str:
-        raise error
-
-    call = BlockingCall(fail, name="call")
-    assert call.wait(SECS)
-    with pytest.raises(type(error)) as raised:
-        call.result()
-    assert raised.value is error
-
-
-def test_what_an_abandoned_call_returns_is_discarded() -> None:
-    """Once, in the call's thread, when it comes."""
-    held, discarded = Held(lambda: "late"), []
-    call = BlockingCall(
-        held, name="call", discard=lambda result: discarded.append((result, threading.current_thread()))
-    )
-    call.abandon()
-    call.abandon()
-    held.let_go.set()
-    assert call.wait(SECS)
-    assert discarded == [("late", held.thread)]
-
-
 def test_what_has_come_already_is_discarded_when_it_is_abandoned() -> None:
     """Once, at that moment, by who abandons it."""
     discarded: list[str] = []

@@ -20,19 +20,6 @@ def chunk(path: str, from_start: bool = False, **tags: list[int]) -> Chunk:
     return Chunk(path=path, from_start=from_start, scalars=scalars)
 
 
-def test_files_are_joined_in_the_order_of_their_names() -> None:
-    """Whichever file brings a point first, the columns go file by file."""
-    store = ColumnStore()
-    store.add(chunk("b", a=[10, 11]))
-    store.add(chunk("a", a=[1]))
-    store.add(chunk("b", a=[12]))
-    store.add(chunk("a", a=[2, 0]))
-    columns = store.columns("a")
-    assert columns.steps.tolist() == [1, 2, 0, 10, 11, 12]
-    assert columns.walls.tolist() == [1, 2, 0, 10, 11, 12]
-    assert columns.values.tolist() == [0.5, 1, 0, 5, 5.5, 6]
-
-
 def test_a_file_from_its_start_replaces_what_it_gave() -> None:
     """A file that was replaced leaves nothing of the old one behind; one that is gone leaves nothing at all."""
     store = ColumnStore()

@@ -84,18 +84,6 @@ def test_what_is_wasted_is_what_is_done_again(trainer: Any, run_of: RunOf, resto
     assert shares(run)[WASTED] == pytest.approx(slow / run.goodput.wall_secs, abs=POINT)
 
 
-def test_a_restore_behind_an_earlier_session_wastes_both(trainer: Any, run_of: RunOf) -> None:
-    """A session that goes back behind the start of the one before it takes back the steps of both, once."""
-    first = trainer("a").ready().train(1000)
-    second = trainer("b", first.now + 100).ready(900).train(200)
-    third = trainer("c", second.now + 100).ready(600).train(1000)
-    run = run_of(first, second, third)
-    assert run.goodput.secs[WASTED] == pytest.approx(400 + 200 + 2 * 5, abs=5)
-    assert run.steps_lost == pytest.approx(100 + 500, abs=2)
-    fourth = trainer("d", third.now + 100).ready(600).train(10)
-    assert run_of(first, second, third, fourth).goodput.secs[WASTED] == pytest.approx(400 + 200 + 1000 + 3 * 5, abs=7)
-
-
 @each("restored", [100, 480, 950, 1000])
 def test_what_a_recovery_takes_back_is_wasted(trainer: Any, run_of: RunOf, restored: int) -> None:
     """Steps that a session does again itself, after a recovery, are wasted like those after a restart; the time of the
