@@ -172,7 +172,7 @@ def _shapes(rng: random.Random) -> dict[str, Any]:
 
 
 def _values(rng: random.Random) -> dict[str, Any]:
-    kinds = ("buffer", "frozen", "modes", "dropout", "mosaic", "smoothing", "patience", "log")
+    kinds = ("buffer", "frozen", "modes", "dropout", "mosaic", "smoothing", "loss", "transform", "patience", "log")
     return {"kind": rng.choice(kinds), "captured": rng.random() < 0.5}
 
 

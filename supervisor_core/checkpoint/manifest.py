@@ -16,6 +16,7 @@ manifest is a whole checkpoint. Byte by byte: one JSON object, ASCII, without li
     "counters"      name -> integer: step, epoch, batch ...
     "captured"      names of the states in it
     "not_captured"  sentences: what an exact resume needs and the checkpoint does not have
+    "compared"      name -> texts of a value that is not restored, but compared: now, and one step later by its rule
     "data_position" a digest of the position in the training data; null where it is not captured
     "facts"         name -> text: what has to be the same for an exact resume, as the number of workers
     "doubt"         null; or [why the checkpoint is in doubt, [tags of the losses that were not finite]]: see `doubt`
@@ -30,7 +31,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, NamedTuple
 
@@ -85,6 +86,7 @@ class Manifest:
     counters: Mapping[Text, Integer] = field(default_factory=dict)
     captured: tuple[Text, ...] = ()
     not_captured: tuple[Text, ...] = ()
+    compared: Mapping[Text, tuple[Text, ...]] = field(default_factory=dict)
     data_position: Text | None = None
     facts: Mapping[Text, Text] = field(default_factory=dict)
     doubt: Doubt | None = None
@@ -96,9 +98,28 @@ class Manifest:
         return self.attempt, self.number, self.step
 
     @property
+    def limits(self) -> tuple[str, ...]:
+        """What keeps a resume from it from being exact, or may: sentences."""
+        return (*self.not_captured, *limits_of(self.compared))
+
+    @property
     def bytes(self) -> int:
         """Size of all its files."""
         return sum(file.bytes for file in self.files)
+
+
+COMPARED = (
+    "The value of {} has changed since the session began, and no checkpoint has it: unless the program sets it again "
+    "by the number of the epoch or step, keep it in a buffer, or in a dict or an object that is in state."
+)
+MOST_NAMES = 8
+"""Of values, in one sentence."""
+
+
+def limits_of(compared: Iterable[str]) -> tuple[str, ...]:
+    """Return what is said of values that a checkpoint does not restore, by their names: sentences."""
+    names = sorted({name.lstrip("^") for name in compared})[:MOST_NAMES]
+    return (COMPARED.format(", ".join(names)),) if names else ()
 
 
 def encode(manifest: Manifest) -> bytes:

@@ -298,7 +298,7 @@ def _verify_one(store: CheckpointKind, candidate: Candidate, check: Check) -> Ch
         verdict="good" if verified else "damaged" if candidate.found else "missing",
         reason=reason,
         doubt=None if verified is None else store.doubt_about(candidate.path, verified),
-        not_captured=() if verified is None or verified.manifest is None else verified.manifest.not_captured,
+        not_captured=() if verified is None or verified.manifest is None else verified.manifest.limits,
         source=candidate.source,
     )
 

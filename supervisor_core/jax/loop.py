@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import jax
@@ -34,7 +34,7 @@ from supervisor_core.training.run import Run
 from supervisor_core.training.save_point import SavePolicy
 from supervisor_core.training.state import BY_STEP, DATA, TrainingState, digest
 from supervisor_core.training.tree import NumpyArrays, copy_tree
-from supervisor_core.training.variables import asking, shown, variables_of
+from supervisor_core.training.values import CARRIED, GENERATOR
 
 MOST_AHEAD = 8
 """Steps by which the program may be ahead of a loss that it logged."""
@@ -44,6 +44,10 @@ LEFT = "It was saved in the middle of a step: its batch is left out."
 KEY = (
     "The random key in {} is not captured. Keep it in run.state, or make the step's key of the number of the step: "
     "jax.random.fold_in(key, step)."
+)
+MEAN = (
+    "A step has changed the arrays in {}: if a later step uses what is left there, as a mean, it is not captured. Keep "
+    "it in run.state."
 )
 
 
@@ -122,6 +126,9 @@ class SupervisedTraining(InLoop):
             "facts": _facts,
             "limits": self._limits,
             "data_by_step": by_step,
+            "present": self._all_arrays,
+            "words": {GENERATOR: KEY, CARRIED: MEAN},
+            "is_generator": _is_raw_key,
         }
         named: dict[str, Any] = {"options": options, "policy": policy, "facade": "supervised"}
         ranks = present_ranks()
@@ -139,8 +146,6 @@ class SupervisedTraining(InLoop):
             self.run = DistributedRun(logdir, state=of_ranks, structure=self._structure(), **named)
         self._is_set = self._in_step = self._was_left = self._stepped = False
         self._at_start: list[jax.Array] | None = None
-        self._keys: dict[str, jax.Array] = {}
-        """The random keys in variables of the program, as the loop began."""
         self._losses: deque[tuple[int, str, Any]] = deque()
 
     @property
@@ -181,7 +186,6 @@ class SupervisedTraining(InLoop):
         """
         if self._in_step:  # the program has caught an exception that left a loop in its body
             self._leave(is_done=False)
-        self._keys = dict(_keys_in(asking("supervisor_core")))
         for step in self.run.steps(until):
             self._is_set, self._in_step = False, True
             before = None if self._stepped else self._all_arrays()
@@ -287,15 +291,7 @@ class SupervisedTraining(InLoop):
         if self._at_start is not None and not self._is_unchanged(self._at_start):
             self._at_start = None
         unset = (NOT_SET,) if self._at_start else ()
-        keys = map(KEY.format, self._keys_used())
-        return (*unset, *keys, *((LEFT,) if self._was_left else ()))
-
-    def _keys_used(self) -> list[str]:
-        """Return the variables with random keys that have changed since the loop began, and are not in the state."""
-        present = dict(_keys_in(asking("supervisor_core"))) if self._keys else {}
-        saved = set(map(id, self._all_arrays())) if present else set()
-        found = (name for name, key in self._keys.items() if present.get(name, key) is not key)
-        return sorted(shown(name) for name in found if id(present[name]) not in saved)
+        return (*unset, *((LEFT,) if self._was_left else ()))
 
     def _refuse_if_not_finite(self) -> None:
         watched = self.run.options.watched_loss
@@ -318,11 +314,8 @@ class SupervisedTraining(InLoop):
             self.run.log(name, value, step)
 
 
-def _keys_in(frame: FrameType | None) -> Iterator[tuple[str, jax.Array]]:
-    """Yield the variables around a loop that are random keys, typed or raw."""
-    for name, value in variables_of(frame):
-        if isinstance(value, jax.Array) and (is_key(value) or (value.dtype == "uint32" and value.shape in RAW_KEYS)):
-            yield name, value
+def _is_raw_key(value: Any) -> bool:
+    return isinstance(value, jax.Array) and (is_key(value) or (value.dtype == "uint32" and value.shape in RAW_KEYS))
 
 
 RAW_KEYS = ((2,), (4,))

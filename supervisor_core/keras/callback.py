@@ -30,6 +30,7 @@ from supervisor_core.training.position import FitNumber, OfThisFit
 from supervisor_core.training.run import Run
 from supervisor_core.training.save_point import SavePolicy
 from supervisor_core.training.state import DATA, TrainingState
+from supervisor_core.training.values import Values
 
 
 class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore[misc]
@@ -75,6 +76,7 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
         self._swaps: list[Any] = []
         self._random: dict[str, Any] | None = None
         self._resumes = self._skips = self._holds_siblings = self._is_probed = False
+        self._looks = self._has_stepped = False
         self._last_begins: float = math.inf
         self._last_call: AbstractContextManager[None] | None = None
         self._finalizer: Any = None
@@ -106,8 +108,10 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
         run = self._new_run({**call.facts, **facts_of(self.model)}, call.limits)
         run.save_point.moment = self._moment
         run.__enter__()
-        self._run, self._exactness = run, run.exactness
+        self._run = run
         position.is_read = True
+        run.watch_values(Values([self.model], {"model": self.model, "data": call.data}), compares=fit.is_this)
+        self._looks, self._has_stepped = True, False
         self._resumes, self._skips, self._holds_siblings = fit.is_this, False, False
         if fit.is_this:
             self._random = random_state.capture(random_sources())
@@ -142,6 +146,8 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
         if run is None:
             return
         run.save_point.is_in_step = not self._skips
+        if self._looks and self._has_stepped:
+            self._looks = run.first_step_ended()
         if batch >= self._last_begins:
             self._last_call = last_of_epoch(run)
             self._last_call.__enter__()
@@ -164,6 +170,7 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
             self._is_probed = True
             self._siblings.probe()
         run.step()
+        self._has_stepped = True
         if run.should_stop():
             self._stop()
 
@@ -312,6 +319,7 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
             self._finalizer.detach()
             self._finalizer = None
         run.__exit__(None, None, None)
+        self._exactness = run.exactness
         self._position.fit.has_returned = True
 
     def _left(self, run: Run) -> None:

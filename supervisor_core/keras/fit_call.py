@@ -42,6 +42,8 @@ class FitCall:
     list: Any = None
     """Its `keras.callbacks.CallbackList`."""
     epoch_iterator: Any = None
+    data: Any = None
+    """What it was given as ``x``."""
     is_replayable: bool = False
     """Whether the data can be begun again."""
     limits: tuple[str, ...] = ()
@@ -71,6 +73,7 @@ def fit_call(callback: Any) -> FitCall:
 
 def _see_data(found: FitCall, values: Mapping[str, Any]) -> None:
     iterator = found.epoch_iterator = values["epoch_iterator"]
+    found.data = values.get("x")
     found.is_replayable = type(iterator.data_adapter).__name__ != "GeneratorDataAdapter"
     found.limits = tuple(_limits(iterator.data_adapter, values))
     facts = {

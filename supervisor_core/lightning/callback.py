@@ -48,8 +48,16 @@ from supervisor_core.training.position import Accumulated, FitNumber, OfThisFit
 from supervisor_core.training.run import Run
 from supervisor_core.training.save_point import SavePolicy
 from supervisor_core.training.state import DATA, TrainingState
+from supervisor_core.training.values import CARRIED, GENERATOR, OBJECT, Values
 
 _LOG = logging.getLogger("supervisor_core")
+
+_ADVICE = "Keep it in a buffer of the model, or give the callback state_dict() and load_state_dict()."
+WORDS = {
+    CARRIED: f"A step has changed the tensors in {{}}, and they are not captured. {_ADVICE}",
+    OBJECT: f"The state of {{}} is not captured. {_ADVICE}",
+    GENERATOR: f"The random generator in {{}} is not captured. {_ADVICE}",
+}
 
 METRICS = "metrics"
 """The name of the state of the epoch's metrics."""
@@ -115,7 +123,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         self._counters: tuple[Any, Any, Any]
         self._is_stopped: Callable[[], object] = bool
         self._exit: type[Exception]
-        self._is_training = self._is_probed = False
+        self._is_training = self._is_probed = self._looks = self._has_stepped = False
 
     # What Lightning calls, in this order.
 
@@ -176,6 +184,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         if run.read_tree is None:
             self._restore()
         else:
+            run.change_structure(run.read_tree)
             self._state.hand_over(run.read_tree)
 
     def _restore(self) -> None:
@@ -183,7 +192,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         run = self._run
         assert run is not None
         run.restore()
-        self._exactness, self._is_stopped = run.exactness, run.stop_probe()
+        self._is_stopped = run.stop_probe()
         self._random = random_state.capture(random_sources()) if self._fit.is_this else None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
@@ -230,7 +239,8 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
             for loop in loops_of(trainer.fit_loop.epoch_loop):
                 clear_restart(loop)  # the first fetch of the epoch brings it to where it stood
             self._state.start_workers()
-        self._is_training = True
+        self._is_training = self._looks = True
+        self._has_stepped = False
         iter(trainer.fit_loop._data_fetcher)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -249,6 +259,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
             if self._accumulated.count:  # each step pays for a call
                 self._accumulated.stepped()
             run.count_step()
+            self._has_stepped = True
             if not self._is_probed:
                 self._is_probed = True
                 self._state.probe()
@@ -333,6 +344,8 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
     def _before_fetch(self, current: Pass) -> bool:
         """A batch is about to be fetched. Return whether the training fetches it, and not another's loop."""
         run = self._run
+        if self._looks and self._is_training and run is not None:
+            self._look(run)
         if current is self._only and run is not None:
             if self._accumulated.count or self._random is not None or self._is_stopped():
                 self._between_batches()
@@ -353,6 +366,12 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
             self._between_batches()
         self._only = current if len(passes) == 1 else None
         return True
+
+    def _look(self, run: Run) -> None:
+        if run.state.values is None:
+            run.watch_values(_values_of(self._trainer, self._loaders()), compares=self._fit.is_this)
+        elif self._has_stepped:
+            self._looks, self._has_stepped = run.first_step_ended(), False
 
     def _between_batches(self) -> None:
         run = self._run
@@ -427,6 +446,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
             run.save_point.is_in_step = False
             with launcher_waits():
                 run.__exit__(None if error is None else type(error), error, None)
+            self._exactness = run.exactness
             self._fit.has_returned = error is None
 
     def _reset(self) -> None:
@@ -439,6 +459,19 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         trainer.loggers = [item for item in trainer.loggers if not isinstance(item, RunLogger)]
         if self._limit_train_batches is not None:
             trainer.limit_train_batches, self._limit_train_batches = self._limit_train_batches, None
+
+
+def _values_of(trainer: Any, loaders: list[SupervisedLoader]) -> Values:
+    """Return what compares what a ``fit`` keeps in the model, the data, and callbacks without a state of their own."""
+    own = [item for item in trainer.callbacks if not isinstance(item, SupervisorCallback)]
+    hooks = ("state_dict", "on_save_checkpoint")
+    stateless = [item for item in own if all(getattr(type(item), name) is getattr(Callback, name) for name in hooks)]
+    schedulers = [item.scheduler for item in trainer.lr_scheduler_configs]
+    model, optimizers = trainer.lightning_module, trainer.optimizers
+    given = {"model": model, **{f"optimizers[{number}]": item for number, item in enumerate(optimizers)}}
+    given |= {f"loader{number or ''}": item._inner for number, item in enumerate(loaders)}
+    given |= {type(item).__name__: item for item in stateless}
+    return Values((model, *optimizers, *schedulers, *set(own).difference(stateless)), given, words=WORDS)
 
 
 def _ends(run: Run, trainer: Any) -> None:

@@ -155,9 +155,7 @@ def supervised(
         run = _run_of_rank(logdir, ranks, training, own=(*own, DATA), optimizers=optimizers.values(), **named)
     captured = (*parts.values(), *(state or {}).values())
     seen = {**models, **optimizers, **({} if isinstance(loader, Sequence) else {"loader": loader})}
-    loop: SupervisedLoop = SupervisedLoop(
-        run, loader, position, limits, optimizers, ranks, captured, seen, state_of_modules
-    )
+    loop: SupervisedLoop = SupervisedLoop(run, loader, position, limits, optimizers, ranks, captured, seen)
     return loop
 
 

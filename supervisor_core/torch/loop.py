@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from types import GeneratorType
 from typing import Any
+
+import torch
 
 from supervisor_core.base.errors import LogdirInUseError, RanksError
 from supervisor_core.engine.loop_exit import LoopExit, loop_exit
 from supervisor_core.torch.accelerated import unprepared
-from supervisor_core.torch.loop_frame import ENUMERATED, LoopFrame, is_enumerated
-from supervisor_core.torch.module_state import ModuleState
 from supervisor_core.torch.optimizer_steps import OptimizerSteps, UnsavedOptimizers
 from supervisor_core.torch.position import EMPTY, LoaderPosition, RangePosition, batches_of, loader_facts
 from supervisor_core.torch.ranks import TorchRanks, present_ranks
@@ -23,6 +25,7 @@ from supervisor_core.training.in_loop import InLoop, end_of_epoch, last_of_epoch
 from supervisor_core.training.position import Accumulated
 from supervisor_core.training.run import Run
 from supervisor_core.training.step_loop import finished, refuse_again
+from supervisor_core.training.values import Values
 from supervisor_core.training.variables import asking
 
 LEFT = "It was saved in the middle of a batch: random numbers that the batch had drawn are drawn again."
@@ -48,7 +51,6 @@ class SupervisedLoop(InLoop):
         ranks: the processes of a distributed training.
         parts: what the program has given, as it is before it is split into shards.
         given: the models, the optimizers and the loader, by name.
-        modules: what checkpoints have of the models besides.
     """
 
     def __init__(
@@ -61,7 +63,6 @@ class SupervisedLoop(InLoop):
         ranks: TorchRanks | None,
         parts: tuple[Any, ...],
         given: Mapping[str, Any],
-        modules: ModuleState,
     ) -> None:
         self.run = run
         self._parts = parts
@@ -72,9 +73,9 @@ class SupervisedLoop(InLoop):
         self._ranks = ranks
         self._counts_steps = isinstance(position, RangePosition)
         self._end: int = loader.stop if self._counts_steps else batches_of(loader)
-        self._frame: LoopFrame | None = None
+        self._values: Values | None = None
         self._steps = OptimizerSteps(optimizers)
-        self._given, self._modules = dict(given), modules
+        self._given = dict(given)
         self._unsaved = UnsavedOptimizers((*parts, *run.state.objects.values()))
         self._error: BaseException | None = None
         self._generator: Generator[Any, None, None] | None = None
@@ -89,13 +90,12 @@ class SupervisedLoop(InLoop):
     @property
     def limits(self) -> tuple[str, ...]:
         """What a checkpoint of this moment does not capture: sentences."""
-        of_frame = () if self._frame is None else self._frame.limits
         is_whole = self._pass is not None and self._position.batch in (0, self._end)
-        of_frame += (ENUMERATED,) if self._is_enumerated and not is_whole else ()
+        enumerated = (ENUMERATED,) if self._is_enumerated and not is_whole else ()
         left = (() if self._pass is None else self._pass.limits) or ((LEFT,) if self._was_left else ())
         if self.run.goal.is_finished:  # as for early stopping, `finish` and `break`: nothing follows
             left = ()
-        return (*left, *self._accumulated.limits, *self._steps.limits, *of_frame, *self._unsaved.limits)
+        return (*left, *self._accumulated.limits, *self._steps.limits, *enumerated, *self._unsaved.limits)
 
     def _loader_facts(self) -> dict[str, str]:
         """What of the loader has to be the same for an exact resume; a range of steps may become longer."""
@@ -220,9 +220,11 @@ class SupervisedLoop(InLoop):
         """Yield the batches that are left of the present epoch; return whether it is over then."""
         run, position, steps, accumulated = self.run, self._position, self._steps, self._accumulated
         is_stopped, step, counts_batches, goal = run.stop_probe(), run.step, not steps.are_seen, run.goal
-        frame = self._look() if self._frame is None else None
-        if frame is None and self._frame is not None and self._pass is not None:
-            self._frame.compare(_asking())  # the program has begun an epoch
+        looks = self._values is None
+        if self._values is None:
+            self._look()
+        elif self._pass is not None:
+            self._values.compare(_asking())  # the program has begun an epoch
         last = self._end - 1
         for batch in position.batches():
             steps.made, self._has_batches = 0, True
@@ -232,9 +234,9 @@ class SupervisedLoop(InLoop):
             else:
                 yield batch
             position.batch += 1
-            if frame is not None:
-                frame = frame if frame.step_ended(_asking(), batch) else None
-                self._is_enumerated = not self._counts_steps and is_enumerated()
+            if looks:
+                looks = run.first_step_ended(_asking(), batch)
+                self._is_enumerated = not self._counts_steps and _is_enumerated()
                 self._unsaved.first_ended()
             if (steps.made or counts_batches) and not accumulated.count:
                 step()
@@ -306,7 +308,7 @@ class SupervisedLoop(InLoop):
             release(unprepared(self._loader))
             self._dataset = getattr(self._loader, "dataset", None)
             self._position.let_go()
-            self._loader = self._frame = None
+            self._loader = self._values = self.run.state.values = None
             self._given.clear()  # what looked at it holds it, too
             self._unsaved = UnsavedOptimizers(())
 
@@ -315,15 +317,17 @@ class SupervisedLoop(InLoop):
         self._unsaved.close()
         self.run.save_point.is_in_step = False
 
-    def _look(self) -> LoopFrame:
+    def _look(self) -> None:
         captured = (*self._parts, *self.run.state.objects.values(), *self._position.generators())
         position = self._position
         epoch = None if self._pass is None else lambda: position.epoch
-        self._frame = LoopFrame(_asking(), captured, is_range=self._counts_steps, given=self._given, epoch=epoch)
-        self.run.values_read(self._frame.differing(self._modules.values_then))
-        self._modules.values_now = self._frame.kept
-        self._unsaved.start(self._frame)
-        return self._frame
+        counts = self._counts_steps
+        self._values = Values(
+            captured, self._given,
+            is_range=counts, by_steps=counts, epoch=epoch, argument=_argument, unwrap=unprepared,
+        )  # fmt: skip
+        self.run.watch_values(self._values, _asking())
+        self._unsaved.start(self._values)
 
     @property
     def _progress(self) -> list[tuple[str, int, int]]:
@@ -386,6 +390,31 @@ class SupervisedLoop(InLoop):
             self.run.moved()
 
 
+ENUMERATED = (
+    "The numbers of enumerate() around the loop begin again at 0 where an epoch goes on: if more than the log depends "
+    "on them, use loop.batch."
+)
+GIVEN = "The state of {0} is not captured. Give it to supervised(): %s={0}."
+
+
+def _is_enumerated() -> bool:
+    """Return whether an ``enumerate`` asks for the present item: one over a generator that is running."""
+    objects = gc.get_objects()
+    if enumerate not in map(type, objects):  # a look at each object of the process takes 10 ms
+        return False
+    found = (inner for item in objects if type(item) is enumerate for inner in gc.get_referents(item))
+    return any(isinstance(inner, GeneratorType) and inner.gi_running for inner in found)
+
+
+def _argument(value: Any, name: str) -> str | None:
+    """Return what is said of an object that an argument of `supervised` captures; None for any other."""
+    kinds = {"optimizer": torch.optim.Optimizer, "scheduler": torch.optim.lr_scheduler.LRScheduler}
+    kinds |= {"scaler": torch.amp.GradScaler, "ema": torch.optim.swa_utils.AveragedModel}
+    found = next((argument for argument, kind in kinds.items() if isinstance(value, kind)), None)
+    found = "ema" if found is None and "ema" in name.lower() else found
+    return None if found is None else GIVEN % found
+
+
 LEFT_AFTER = "It was saved when the loop over epochs had been left: what follows the batches may be left out."
 NOT_ITERATED = (
     "The epoch has ended, and its batches were not asked for: iterate over the loop in it, as in "
@@ -442,8 +471,8 @@ class EpochPass:
                 raise RuntimeError(NOT_ITERATED)
             self._is_after = False
             self._after.close()
-            if loop._frame is not None:
-                loop._frame.compare(_asking(), is_whole=False)  # the program's number of the epoch is still this one's
+            if loop._values is not None:
+                loop._values.compare(_asking(), is_whole=False)  # the program's number of the epoch is still this one's
             loop._next_epoch()
             run.state_changed()
             if loop._accumulated.is_at_boundary:

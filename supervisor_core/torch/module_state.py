@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -46,15 +46,10 @@ class ModuleState(Part):
     def __init__(self, modules: Mapping[str, Any]) -> None:
         self._modules = {name: item for name, item in modules.items() if isinstance(item, torch.nn.Module)}
         self._built = {name: _built(item) for name, item in self._modules.items()}
-        self.values_now: Callable[[], Mapping[str, str]] = dict
-        """Returns what the checkpoint says of values that it does not restore, by name."""
-        self.values_then: Mapping[str, str] = {}
-        """What the restored one says of them."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return what has changed: names of modules by mode, of parameters by whether they are trained, buffers."""
-        of_modules = {name: _changed(item, self._built[name]) for name, item in self._modules.items()}
-        return {"modules": of_modules, "values": dict(self.values_now())}
+        return {name: _changed(item, self._built[name]) for name, item in self._modules.items()}
 
     def probe(self) -> Any:
         """See `Part.probe`."""
@@ -62,8 +57,7 @@ class ModuleState(Part):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Set it. What the present modules do not have is left out."""
-        self.values_then = state["values"]
-        for name, saved in state["modules"].items():
+        for name, saved in state.items():
             if name in self._modules:
                 _set(self._built[name], saved)
 
@@ -71,8 +65,7 @@ class ModuleState(Part):
         """Add a file to a framework's own checkpoint, if something has changed."""
         from safetensors.torch import save_file  # Transformers brings it, and PyTorch does not
 
-        parts = self._modules.items()
-        state: dict[str, Any] = {name: _changed(item, self._built[name]) for name, item in parts}
+        state = self.state_dict()
         buffers = {
             f"{name}/{key}": value.detach().cpu().contiguous()
             for name, of_model in state.items()
@@ -98,7 +91,7 @@ class ModuleState(Part):
                 for key in file.keys():  # noqa: SIM118
                     name, _, buffer = key.partition("/")
                     state[name].setdefault("buffers", {})[buffer] = file.get_tensor(key)
-            self.load_state_dict({"modules": state, "values": {}})
+            self.load_state_dict(state)
         except (SafetensorError, OSError, ValueError, KeyError, AttributeError, TypeError) as error:
             raise CheckpointError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 

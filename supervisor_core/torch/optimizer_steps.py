@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from supervisor_core.torch.loop_frame import LoopFrame
+from supervisor_core.training.values import Values
 
 PENDING = (
     "It was saved with gradients of {} that no step of it has used: they are not captured. If its next step uses them, "
@@ -118,14 +118,14 @@ class UnsavedOptimizers:
 
     def __init__(self, captured: Iterable[Any]) -> None:
         self._optimizers = [item for item in captured if isinstance(item, torch.optim.Optimizer)]
-        self._frame: LoopFrame | None = None
+        self._values: Values | None = None
         self._found: dict[str, Any] = {}
         self._has_stepped = False
         self._handle: Any = None
 
-    def start(self, frame: LoopFrame) -> None:
+    def start(self, values: Values) -> None:
         """Begin, in the thread that iterates the loop."""
-        self._frame = frame
+        self._values = values
         thread, seen, captured = threading.get_ident(), set[int](), {id(item) for item in self._optimizers}
 
         def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -154,11 +154,11 @@ class UnsavedOptimizers:
     @property
     def limits(self) -> tuple[str, ...]:
         """What a checkpoint does not capture: sentences."""
-        frame = self._frame
-        if frame is None:
+        values = self._values
+        if values is None:
             return ()
         return tuple(
             text
             for text, optimizer in self._found.items()
-            if optimizer is None or not (optimizer in frame.known or frame.names(optimizer))
+            if optimizer is None or not (optimizer in values.known or values.names(optimizer))
         )

@@ -21,7 +21,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from supervisor_core.process.outside import TRACER_VARIABLE, allow_tracer
-from supervisor_core.training.objects import access
+from supervisor_core.training.variables import comparable_state, generators_within
 
 _CHECK_SECS = 0.1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -101,8 +101,6 @@ def _end_after(pipe: int, trainer: int, most_secs: float, released: torch.Tensor
     os._exit(0)
 
 
-MOST_OBJECTS = 256
-"""The most objects within a dataset that are looked at for a generator."""
 FIRST = 100
 """Batches that are looked at one by one in the trainer."""
 EVERY = 100
@@ -221,46 +219,3 @@ class Draws:
         batch = next(iterator)
         self._known["here"] = process_states() != before
         return batch
-
-
-def generators_within(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the random generators that an object holds, in its attributes and in lists and dicts, with their paths."""
-    return (found for found in reachable(value) if is_generator(found[1]))
-
-
-def reachable(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield an object and what it holds, in its attributes and in lists and dicts, with their paths."""
-    found, seen = [("", value)], {id(value)}
-    for path, item in found:  # with those that are found in them
-        yield path, item
-        for suffix, part in () if is_generator(item) else _parts(item):
-            if len(found) < MOST_OBJECTS and id(part) not in seen and not isinstance(part, _PLAIN):
-                seen.add(id(part))
-                found.append((path + suffix, part))
-
-
-_PLAIN = (str, bytes, int, float, type, torch.Tensor, type(sys), type(None))
-
-
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        yield from ((f"[{key!r}]", value[key]) for key in list(value)[:MOST_OBJECTS])
-    elif isinstance(value, (list, tuple)):
-        yield from ((f"[{at}]", part) for at, part in enumerate(value[:MOST_OBJECTS]))
-    elif isinstance(attributes := getattr(value, "__dict__", None), dict):
-        yield from ((f".{name}", part) for name, part in list(attributes.items()))
-
-
-def is_generator(value: Any) -> bool:
-    """Return whether a value is a random generator with a state of its own."""
-    numpy = sys.modules.get("numpy")
-    kinds: tuple[type, ...] = (torch.Generator, random.Random)
-    if numpy is not None:
-        kinds = (*kinds, numpy.random.Generator, numpy.random.RandomState)
-    return isinstance(value, kinds) and not isinstance(value, random.SystemRandom)
-
-
-def comparable_state(generator: Any) -> str:
-    """Return a generator's state, to be compared."""
-    state = access("", generator).get()
-    return repr(state.tolist() if isinstance(state, torch.Tensor) else state)

@@ -127,8 +127,8 @@ class FitSessions:
 
     @property
     def exactness(self) -> Exactness | None:
-        """Whether the last ``fit``'s resume was exact; None for a new run."""
-        return self._exactness
+        """Whether the last ``fit``'s resume was exact, as far as is known by now; None for a new run."""
+        return self._exactness if self._run is None else self._run.exactness
 
     def notify(self, text: str, severity: Severity = "warn") -> None:
         """Say something of the run, as a finding, an alert and a message; see `supervisor_core.Run.notify`. Outside of

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
@@ -38,6 +38,7 @@ from supervisor_core.training.saver import Saver
 from supervisor_core.training.state import Exactness, TrainingState
 from supervisor_core.training.state_notes import StateNotes
 from supervisor_core.training.step_loop import Goal, steps_of
+from supervisor_core.training.values import Values
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -212,6 +213,7 @@ class Run(Notifies):
         self._notes = StateNotes(state, self._due, clock)
         self._read: tuple[Saver, Sealed | None, Any] | None = None
         self._restored: Sealed | None = None
+        self._change = options.on_restore
         self._exactness: Exactness | None = None
         self._loss_finite: bool | None = None
         self._ended = self._is_interrupt_due = False
@@ -307,6 +309,12 @@ class Run(Notifies):
         """The state tree of the checkpoint that `restore` is about to restore; None for a new run, and afterwards."""
         return None if self._read is None or self._read[1] is None else self._read[2]
 
+    def change_structure(self, tree: Any) -> None:
+        """Call `Options.on_restore`, once: before the first object is restored, or a framework restores it itself."""
+        change, self._change = self._change, None
+        if change is not None and isinstance(tree, dict):
+            change(tree["objects"])
+
     def _restore(self, recorder: SessionRecorder) -> None:
         assert self._read is not None
         (saver, sealed, tree), self._read = self._read, None
@@ -316,8 +324,7 @@ class Run(Notifies):
             if self.options.on_restore is None:
                 self.state.says_changes = partial(self.notify, severity="warn")
             if sealed is not None:
-                if self.options.on_restore is not None and isinstance(tree, dict):
-                    self.options.on_restore(tree["objects"])
+                self.change_structure(tree)
                 self._restored, manifest = sealed, sealed.manifest
                 self._step = step = manifest.step
                 self._exactness = self.state.resume(manifest, tree, versions())
@@ -559,6 +566,24 @@ class Run(Notifies):
             if self._writer is not None:
                 self._writer.scalar(name, number, self._step if step is None else step)
 
+    def watch_values(self, values: Values, frame: FrameType | None = None, *, compares: bool = True) -> None:
+        """For an adapter: a loop begins; compare values from now on.
+
+        Args:
+            frame: what asks for its first step; None for a framework's own loop.
+            compares: whether the restored checkpoint is of this loop.
+        """
+        self.state.values = values
+        self.values_read(values.begin(frame, self.state.compared if compares else {}))
+
+    def first_step_ended(self, frame: FrameType | None = None, item: Any = None) -> bool:
+        """For an adapter: one of the first steps has ended. Return whether the next one is to be looked at, too."""
+        values = self.state.values
+        if values is None:
+            return False
+        self.values_read(values.step_ended(frame, item))
+        return not values.is_over
+
     def values_read(self, differing: Sequence[tuple[str, str, str]]) -> None:
         """For an adapter: which values that no checkpoint restores are not those at the restored save.
 
@@ -567,9 +592,8 @@ class Run(Notifies):
         """
         if differing and self._task is None:
             names, before, now = (", ".join(texts)[:MOST_LETTERS] for texts in zip(*differing, strict=True))
-            found = ResumeRecord(
-                session=self._recorder_now.session_id, tag=names, step=self._step, before=before, now=now
-            )
+            step = self._step if self._restored is None else self._restored.manifest.step
+            found = ResumeRecord(session=self._recorder_now.session_id, tag=names, step=step, before=before, now=now)
             _LOG.warning("The resume is not exact: %s.", found.text)
             self._recorder_now.resume_checked(found)
 

@@ -20,7 +20,7 @@ from supervisor_core.base.clock import Clock
 from supervisor_core.base.errors import NoUsableCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.base.options import Options
 from supervisor_core.checkpoint import contents
-from supervisor_core.checkpoint.manifest import Manifest
+from supervisor_core.checkpoint.manifest import Manifest, limits_of
 from supervisor_core.checkpoint.recovery import CheckpointChoice, Skipped, log_skipped, set_damaged_aside
 from supervisor_core.checkpoint.retention import doubt_of
 from supervisor_core.checkpoint.sealed_files import SealedFiles
@@ -38,7 +38,7 @@ from supervisor_core.events.telemetry import CheckpointRecord, ThreadState, Thre
 from supervisor_core.run.fold.goodput import COMPLETED
 from supervisor_core.run.model.words import counted
 from supervisor_core.training.save_point import Due, SavePolicy
-from supervisor_core.training.state import COMPARED, Captured, Exactness, TrainingState
+from supervisor_core.training.state import Captured, Exactness, TrainingState
 from supervisor_core.training.tree import Room, read_tree, write_tree
 
 _LOG = logging.getLogger("supervisor_core")
@@ -150,7 +150,7 @@ class Saver(Checkpoints):
         if restored is not None:
             self.newest = restored.path, restored.manifest.step
             self._skipped = restored.skipped
-            self._said.update(restored.manifest.not_captured)
+            self._said.update(restored.manifest.limits)
             if self._writer is not None and restored.manifest.doubt is not None:
                 self._writer.take_up_losses(restored.manifest.doubt.losses)
         log_skipped(self._skipped, None if restored is None else restored.path)
@@ -404,10 +404,11 @@ class Saver(Checkpoints):
     def _warn_of(self, job: Job) -> None:
         """Say what a resume from this checkpoint will lack: each sentence once in a session, and none of those that
         the session's own resume has said."""
-        new = [text for text in job.captured.not_captured if text not in self._said]
+        lacks = [text for text in job.captured.not_captured if text not in self._said]
+        new = lacks + [text for text in limits_of(job.captured.compared) if text not in self._said]
         self._said.update(new)
         if new:
-            will = "may" if all(text.startswith(COMPARED) for text in new) else "will"
+            will = "will" if lacks else "may"
             _LOG.warning("A resume from the checkpoint of step %d %s not be exact: %s", job.step, will, " ".join(new))
 
     def _work(self) -> None:
@@ -494,6 +495,7 @@ class Saver(Checkpoints):
         error = job.error
         text = None if error is None else f"{type(error).__name__}: {text_of(error)}"
         doubt = None if sealed is None else sealed.manifest.doubt
+        limits = (*job.captured.not_captured, *limits_of(job.captured.compared))
         health = self._health
         self._health = replace(
             health, ticks=health.ticks + 1, failures=health.failures + (sealed is None),
@@ -508,7 +510,7 @@ class Saver(Checkpoints):
             recorder,
             self._writer,
             CheckpointRecord(
-                **{**shared(CheckpointRecord, job.captured, job), "error": text},
+                **{**shared(CheckpointRecord, job.captured, job), "error": text, "not_captured": limits},
                 session=recorder.session_id,
                 bytes=None if sealed is None else sealed.manifest.bytes,
                 secs=secs,

@@ -21,6 +21,8 @@ from supervisor_core.training.objects import Environment, Part, access, flattene
 from supervisor_core.training.random_state import RandomSource, process_sources
 from supervisor_core.training.step_loop import LoopWatch
 from supervisor_core.training.tree import ArrayKind, Copied, NumpyArrays, Room, check_tree, copy_tree, other_dtypes
+from supervisor_core.training.values import Values
+from supervisor_core.training.variables import is_generator
 
 DATA = "data"
 """The name of the object that keeps the position in the training data."""
@@ -34,8 +36,6 @@ NO_DATA_POSITION = (
 )
 
 NOT_THE_SAVED_ONE = "The position in the data is not the saved one: batches may repeat or be left out."
-COMPARED = "The value of "
-"""The begin of what a checkpoint does not capture, but says the value of: that is compared when the loop begins."""
 
 MID_STEP = "It was saved when the program had left its loop in the middle of a step: that step may be done twice."
 
@@ -85,6 +85,8 @@ class Captured:
     names: tuple[str, ...]
     not_captured: tuple[str, ...]
     data_position: str | None
+    compared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Texts of the values that are not restored, but compared, by name."""
     staging: str | None = None
     """A directory of the store's that has some of the files already; None where there are none."""
     blocked_secs: float = 0.0
@@ -117,6 +119,22 @@ class TrainingState:
 
     watch: LoopWatch | None = None
     """What the framework looks at around a loop over `Run.steps`."""
+    looked_into: Mapping[str, Any] = field(default_factory=dict)
+    """Objects whose attributes are compared, by name."""
+    present: Callable[[], Iterable[Any]] | None = None
+    """See `Values`."""
+    unwrap: Callable[[Any], Any] = field(default=lambda value: value)
+    """See `Values`."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """See `Values`."""
+    is_generator: Callable[[Any], bool] = is_generator
+    """See `Values`."""
+    given: tuple[Any, ...] = ()
+    """What the program has given, as it is."""
+    values: Values | None = None
+    """What is compared; None before the loop begins."""
+    compared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What the restored checkpoint has of values."""
 
     says_changes: Callable[[str], object] | None = None
     """Says that a restart fails as the program is, since it has changed the structure of an object; said once."""
@@ -129,7 +147,8 @@ class TrainingState:
     def __post_init__(self) -> None:
         self.objects, by_step = without_step(self.objects)
         self.data_by_step |= by_step
-        self.objects = flattened(self.objects)
+        given, self.objects = self.objects, flattened(self.objects)
+        self.given = (*self.given, *given.values())
         for name, target in self.objects.items():
             access(name, target)
 
@@ -187,7 +206,7 @@ class TrainingState:
         tree = self.copied(self.objects, in_place=in_place, room=room)
         self._say_changes(tree["objects"])
         has_data = self.has_data
-        is_data_named = has_data or self.data_by_step or (self.watch is not None and self.watch.sees_data)
+        is_data_named = has_data or self.data_by_step or (self.watch is not None and self.values is not None)
         return Captured(
             tree=tree,
             counters={"step": step, **self.counters},
@@ -198,7 +217,21 @@ class TrainingState:
                 *self.all_limits(),
             ),
             data_position=digest(tree["objects"][DATA]) if has_data else None,
+            compared=self.values_now(),
         )
+
+    def loop_values(self) -> Values:
+        """Return what compares the values of a loop over steps."""
+        is_range = self.watch is not None and not (self.has_data or self.data_by_step)
+        return Values(
+            (*self.objects.values(), *self.given), self.looked_into,
+            is_range=is_range, by_steps=True, present=self.present, unwrap=self.unwrap, words=self.words,
+            is_generator=self.is_generator,
+        )  # fmt: skip
+
+    def values_now(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the texts of the values that a checkpoint does not restore, by name."""
+        return {} if self.values is None else self.values.now()
 
     def _say_changes(self, objects: Mapping[str, Any]) -> None:
         if self.says_changes is None:
@@ -213,6 +246,7 @@ class TrainingState:
     def all_limits(self) -> tuple[str, ...]:
         """Return what cannot be captured: sentences."""
         watched = () if self.watch is None else self.watch.limits
+        watched += () if self.values is None else self.values.limits
         unsaved = (item.limit for item in self.objects.values() if isinstance(item, Environment))
         return (*self.limits(), *watched, *unsaved)
 
@@ -253,8 +287,8 @@ class TrainingState:
 
     def reasons(self, manifest: Manifest, tree: Any, versions: Mapping[str, str]) -> list[str]:
         """Do as `resume`; return what keeps it from being exact: sentences."""
-        lacks = [text for text in manifest.not_captured if not text.startswith(COMPARED)]
-        reasons = [*lacks, *self.restore(tree, manifest.counters, manifest.data_position)]
+        self.compared = manifest.compared
+        reasons = [*manifest.not_captured, *self.restore(tree, manifest.counters, manifest.data_position)]
         present = self.facts()
         for name, value in manifest.facts.items():
             if (now := present.get(name)) is not None and now != value:
@@ -289,6 +323,7 @@ class TrainingState:
             except Exception as error:
                 raise CheckpointError(
                     f"state[{name!r}] refused the checkpoint's state: {type(error).__name__}: {error}"
+                    f"{'' if self.says_changes is None else BEFORE}"
                 ) from error
             if isinstance(target, Part):
                 reasons += [target.shift] if target.shift and name != DATA else []
@@ -330,6 +365,10 @@ def summary(values: Iterable[str]) -> str:
     return f"{found} (digest {hashlib.sha256(' '.join(parts).encode()).hexdigest()[:6]})"
 
 
+BEFORE = (
+    " If the program changes the structure while it trains, make that change in Options(on_restore=function), which is "
+    "called before the restore."
+)
 CHANGED = (
     "The program has changed the structure of {} since it began: a restart fails unless Options(on_restore=function) "
     "makes that change before the restore."
@@ -349,10 +388,10 @@ def structure_of(target: Any, state: Any) -> object:
         return [len(group.get("params", ())) for group in groups]
     if not hasattr(target, "named_parameters"):
         return None
-    leaves = {name: item.value if isinstance(item, Copied) else item for name, item in state.items()}
-    if any(type(item).__name__.startswith("Uninitialized") for item in leaves.values()):
+    leaves = [item.value if type(item) is Copied else item for item in state.values()]
+    if any(kind.__name__.startswith("Uninitialized") for kind in set(map(type, leaves))):
         return None  # of a lazy module, whose shapes its first batch decides
-    return {name: tuple(getattr(item, "shape", ())) for name, item in leaves.items()}
+    return list(state), [getattr(item, "shape", None) for item in leaves]
 
 
 def probe(get: Callable[[], Any], kinds: tuple[ArrayKind, ...], path: str) -> Any:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import os
-import sys
 from collections.abc import Iterator, Mapping
-from types import FrameType
 from typing import Any, Protocol
 
 from supervisor_core.engine.loop_exit import LoopExit, loop_exit
+from supervisor_core.training.values import Values
+from supervisor_core.training.variables import asking
 
 
 class LoopWatch(Protocol):
@@ -20,23 +20,13 @@ class LoopWatch(Protocol):
     """Set to 0 when a pass begins."""
 
     @property
-    def sees_data(self) -> bool:
-        """Whether the loop's variables are looked at: those with a position in the data are named."""
-
-    @property
     def limits(self) -> tuple[str, ...]:
         """What a checkpoint of this moment does not capture: sentences."""
 
-    def loop_begins(self, frame: FrameType, *, has_data: bool) -> list[tuple[str, str, str]]:
-        """Look at the variables around the loop; return which values differ from those at the restored save: name,
-        before, now.
+    def loop_begins(self, values: Values) -> None:
+        """The loop begins, with what compares its values."""
 
-        Args:
-            frame: what asks for the first step.
-            has_data: whether the position in the data is captured.
-        """
-
-    def pass_ended(self, frame: FrameType, step: int) -> bool:
+    def pass_ended(self) -> bool:
         """The loop asks for its next step; return whether this moment's state can be saved."""
 
     @property
@@ -90,21 +80,26 @@ def _steps(run: Any, until: int) -> Iterator[int]:
     is_stopped, point, goal, watch = run.stop_probe(), run.save_point, run.goal, run.state.watch
     refuse_again(run.logdir, "steps", until, run.global_step, STEPS_ONCE)
     goal.limit({"steps": until}, run.global_step)
+    values, looks = run.state.loop_values(), True
+    run.watch_values(values, asking("supervisor_core"))
     if watch is not None:
-        run.values_read(watch.loop_begins(sys._getframe(1), has_data=run.state.has_data or run.state.data_by_step))
+        watch.loop_begins(values)
     try:
         while run._step < goal.until and not (is_stopped() and (watch is None or watch.is_at_boundary)):
             point.is_in_step = True
             if watch is not None:
                 watch.made = 0
             yield run._step
-            is_whole = watch is None or watch.pass_ended(sys._getframe(1), run._step)
+            if looks:
+                looks = run.first_step_ended(asking("supervisor_core"), run._step)
+            is_whole = watch is None or watch.pass_ended()
             point.is_in_step = False
             if is_whole:
                 run.step()
             else:
                 run.count_step()
     finally:
+        values.compare(asking("supervisor_core"))
         if watch is not None:
             watch.end()
         point.leave()

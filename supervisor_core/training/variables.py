@@ -1,14 +1,20 @@
-"""The variables around a loop: of the program's functions that ask for its next step, and of their modules."""
+"""The variables around a loop: of the program's functions that ask for its next step, and of their modules; and what
+objects hold."""
 
 from __future__ import annotations
 
 import inspect
+import logging
+import random
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from types import FrameType
 from typing import Any
 
-WITHIN = "\0"
+from supervisor_core.training.objects import access
+
+WITHIN = "^"
 """Stands before the names of a function or module around the one with the loop."""
 
 
@@ -20,6 +26,7 @@ def asking(*modules: str) -> FrameType | None:
     return frame
 
 
+@cache
 def is_own(module: str | None) -> bool:
     """Return whether a module is the program's own, not one of a package that is installed."""
     name = module or ""
@@ -53,3 +60,56 @@ def variables_of(frame: FrameType | None) -> Iterator[tuple[str, Any]]:
 def shown(name: str) -> str:
     """Return the name of a variable, as the program has it."""
     return name.lstrip(WITHIN)
+
+
+MOST_OBJECTS = 256
+"""The most objects within a dataset that are looked at."""
+
+
+def is_array(value: Any) -> bool:
+    """Return whether a value is a tensor or an array."""
+    kind = type(value)
+    return hasattr(kind, "shape") and hasattr(kind, "dtype") and hasattr(kind, "tolist")
+
+
+def generators_within(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the random generators that an object holds, in its attributes and in lists and dicts, with their paths."""
+    return (found for found in reachable(value) if is_generator(found[1]))
+
+
+def reachable(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield an object and what it holds, in its attributes and in lists and dicts, with their paths."""
+    found, seen = [("", value)], {id(value)}
+    for path, item in found:  # with those that are found in them
+        yield path, item
+        for suffix, part in () if is_generator(item) else _parts(item):
+            if len(found) < MOST_OBJECTS and id(part) not in seen and not (isinstance(part, _PLAIN) or is_array(part)):
+                seen.add(id(part))
+                found.append((path + suffix, part))
+
+
+_PLAIN = (str, bytes, int, float, type, type(sys), type(None), logging.Logger)
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from ((f"[{key!r}]", value[key]) for key in list(value)[:MOST_OBJECTS])
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"[{at}]", part) for at, part in enumerate(value[:MOST_OBJECTS]))
+    elif isinstance(attributes := getattr(value, "__dict__", None), dict):
+        yield from ((f".{name}", part) for name, part in list(attributes.items()))
+
+
+def is_generator(value: Any) -> bool:
+    """Return whether a value is a random generator with a state of its own."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    kinds: tuple[type, ...] = (random.Random,) if torch is None else (torch.Generator, random.Random)
+    if numpy is not None:
+        kinds = (*kinds, numpy.random.Generator, numpy.random.RandomState)
+    return isinstance(value, kinds) and not isinstance(value, random.SystemRandom)
+
+
+def comparable_state(generator: Any) -> str:
+    """Return a generator's state, to be compared."""
+    state = access("", generator).get()
+    return repr(state.tolist() if is_array(state) else state)

@@ -33,6 +33,7 @@ from supervisor_core.training.run import Run
 from supervisor_core.training.save_point import SavePolicy
 from supervisor_core.training.state import Exactness, TrainingState
 from supervisor_core.training.step_loop import finished, refuse_again
+from supervisor_core.training.values import CARRIED, GENERATOR, OBJECT, Values
 from supervisor_core.transformers import data, ranks, sealing
 from supervisor_core.transformers.sealing import PREFIX, SealingSaver
 
@@ -41,6 +42,15 @@ _LOG = logging.getLogger("supervisor_core")
 LEFT = "An exception left train(), or sys.exit()."
 LOOP = "_inner_training_loop"
 """The Trainer's method that `train` calls, again after each batch size that was too large."""
+_ADVICE = (
+    "Keep it in a buffer of the model, or let the callback be an ExportableState, with "
+    "restore_callback_states_from_checkpoint=True."
+)
+WORDS = {
+    CARRIED: f"A step has changed the tensors in {{}}, and they are not captured. {_ADVICE}",
+    OBJECT: f"The state of {{}} is not captured. {_ADVICE}",
+    GENERATOR: f"The random generator in {{}} is not captured. {_ADVICE}",
+}
 TRAIN_ONCE = "Call train() once, with num_train_epochs or max_steps for all of them."
 
 
@@ -91,7 +101,8 @@ class SupervisorCallback(TrainerCallback):
         self._out_of_memory: str | None = None
         """The error after which the Trainer begins its loop again with a smaller batch size."""
         self._is_stopped: Callable[[], object] = bool
-        self._is_put_off = self._is_evaluation_skipped = False
+        self._is_put_off = self._is_evaluation_skipped = self._looks = self._has_stepped = False
+        self._callbacks: list[Any] = []
         self.run: Run | None = None
         """The session under way, or the last one; None before the first."""
 
@@ -219,6 +230,12 @@ class SupervisorCallback(TrainerCallback):
         self.run.unfinished = LEFT
         self._take_limits(limits)
         self._is_stopped = self.run.stop_probe()
+        captured = [model, kwargs.get("optimizer"), kwargs.get("lr_scheduler")]
+        stateless = [item for item in self._callbacks if item is not self and not hasattr(item, "state")]
+        given = {"model": model, "optimizer": captured[1], "loader": loader}
+        given |= {type(item).__name__: item for item in stateless}
+        self.run.watch_values(Values(captured, given, words=WORDS))
+        self._looks, self._has_stepped = True, False
         self._is_training = self.run.save_point.is_in_step = True  # a step's end asks the Trainer for what is due
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -234,6 +251,8 @@ class SupervisorCallback(TrainerCallback):
         draws = self._draws
         if draws.before is not None:
             draws.end()
+        if self._looks and self._has_stepped and self.run is not None:
+            self._looks = self.run.first_step_ended()
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Progress: gradients were accumulated."""
@@ -248,6 +267,7 @@ class SupervisorCallback(TrainerCallback):
         if self._phase.name:  # each step pays for a call
             self._phase.leave()
         run.step()
+        self._has_stepped = True
         draws = self._draws
         if draws.skips:
             draws.skips -= 1
@@ -345,9 +365,12 @@ class SupervisorCallback(TrainerCallback):
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and not _has(frame.f_locals.get("self"), self):
             frame = frame.f_back
-        if frame is None or LOOP in vars(frame.f_locals["self"]):
+        if frame is None:
             return
         trainer = frame.f_locals["self"]
+        self._callbacks = trainer.callback_handler.callbacks
+        if LOOP in vars(trainer):
+            return
         loop, reference = getattr(type(trainer), LOOP, None), weakref.ref(trainer)
         if loop is None:
             return  # a Trainer with a loop of its own

@@ -195,7 +195,7 @@ class SealingSaver(Saver):
 
     format = FORMAT
     names_directory = False
-    how_to_observe = ""
+    how_to_observe = "; steps that are recomputed, as after a kill, would be compared"
 
     def __init__(
         self,
@@ -265,7 +265,8 @@ class SealingSaver(Saver):
             tree={},
             counters={"step": step, "epoch": int(epoch)},
             names=CAPTURED,
-            not_captured=(*self._state.limits(), *limits),
+            not_captured=(*self._state.all_limits(), *limits),
+            compared=self._state.values_now(),
             data_position=None,
         )
         job = Job(step, trigger, captured, blocked_secs)

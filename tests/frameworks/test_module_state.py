@@ -172,18 +172,18 @@ def test_what_has_not_changed_is_not_saved() -> None:
     another; not the modes of a model that is evaluated as a whole, after which it trains again."""
     net, other = Net(), Net()
     state = ModuleState({"net": net})
-    assert state.state_dict()["modules"] == {"net": {}}
+    assert state.state_dict() == {"net": {}}
     net.eval()
-    assert state.state_dict()["modules"] == {"net": {}}
+    assert state.state_dict() == {"net": {}}
     net.train()
     net.change()
     net.mean += 1
-    found = state.state_dict()["modules"]["net"]
+    found = state.state_dict()["net"]
     assert (found["modes"], set(found["trained"]), list(found["buffers"])) == (
         {"drop": False}, {"a.weight", "a.bias"}, ["mean"],
     )  # fmt: skip
     saved = {"net": {**found, "trained": {"a.weight": False, "gone": True}}}
-    ModuleState({"net": other}).load_state_dict({"modules": saved, "values": {}})
+    ModuleState({"net": other}).load_state_dict(saved)
     assert not other.drop.training and not other.a.weight.requires_grad and other.a.bias.requires_grad
     assert other.mean.tolist() == [1.0] * 4
 

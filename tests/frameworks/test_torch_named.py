@@ -20,8 +20,8 @@ from torch.optim.optimizer import _global_optimizer_post_hooks  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.loop_frame import CARRIED, GENERATOR, OBJECT  # noqa: E402
 from supervisor_core.torch.optimizer_steps import AHEAD, STEPS, THREAD  # noqa: E402
+from supervisor_core.training.values import CARRIED, GENERATOR, OBJECT  # noqa: E402
 
 SAMPLES = 24
 

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-f
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from supervisor_core.torch import supervised  # noqa: E402
-from supervisor_core.torch.attributes import Attributes, looked_into  # noqa: E402
+from supervisor_core.training.values import Values  # noqa: E402
 
 BATCHES, EPOCHS, STOP = 4, 4, 10
 
@@ -265,12 +265,13 @@ def test_a_value_is_compared_in_each_later_session(tmp_path: Path) -> None:
 def test_a_save_looks_at_a_thousand_modules_within_a_millisecond_or_so() -> None:
     """Nothing per parameter, no digest of what is the same: few bytecodes for each module."""
     model = torch.nn.Sequential(*(torch.nn.Linear(1, 1) for _ in range(1000)))
-    attributes = Attributes(looked_into("model", model))
+    values = Values([model], {"model": model})
+    values.begin(None, {})
     best = float("inf")
     for _ in range(20):
         began = time.perf_counter()
-        assert attributes.changed() == {}
+        assert (values.now(), values.limits) == ({}, ())
         best = min(best, time.perf_counter() - began)
     print(f"{1000 * best:.2f} ms")
     model[7].in_features = 2
-    assert attributes.changed() == {"model.7.in_features": 2}
+    assert values.now() == {"model.7.in_features": ("2",)}

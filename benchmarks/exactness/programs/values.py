@@ -1,8 +1,9 @@
 """PyTorch: loops over epochs that keep something where no ``state_dict`` has it, under ours.
 
 A buffer that is not persistent, frozen parameters and training modes come back with the model. A value (a dropout's
-rate, a dataset's flag, label smoothing, a best loss with its patience) has to be named as the program stands; with
-``captured`` the program sets it by the epoch's number or gives it, and is exact. So is what is for the log alone.
+rate, a dataset's flag or transform, label smoothing, a criterion, a best loss with its patience) has to be named as the
+program stands; with ``captured`` the program sets it by the epoch's number or gives it, and is exact. So is what is for
+the log alone.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ class Digits(Dataset[Any]):
     """The digits, numbered; mixed with their neighbours while the flag is set."""
 
     def __init__(self) -> None:
-        self.mosaic = True
+        self.mosaic, self.transform = True, torch.nn.Identity()
 
     def __len__(self) -> int:
         return SAMPLES
 
     def __getitem__(self, index: int) -> Any:
-        features = FEATURES[index]
+        features = self.transform(FEATURES[index])
         return index, (features + FEATURES[index - 1]) / 2 if self.mosaic else features, LABELS[index]
 
 
@@ -179,6 +180,13 @@ KINDS: dict[str, Callable[[Training], None]] = {
     "mosaic": lambda training: by_epoch(training, lambda late: setattr(training.dataset, "mosaic", not late)),
     "smoothing": lambda training: by_epoch(
         training, lambda late: setattr(training.criterion, "label_smoothing", 0.2 * (not late))
+    ),
+    "loss": lambda training: by_epoch(
+        training,
+        lambda late: setattr(training, "criterion", (torch.nn.CrossEntropyLoss, torch.nn.MultiMarginLoss)[late]()),
+    ),
+    "transform": lambda training: by_epoch(
+        training, lambda late: setattr(training.dataset, "transform", (torch.nn.Identity, torch.nn.Tanh)[late]())
     ),
     "patience": patience,
     "log": log,
