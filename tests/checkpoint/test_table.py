@@ -9,7 +9,7 @@ import pytest
 
 from supervisor_core.base.errors import DamagedCheckpointError
 from supervisor_core.base.wire import read_canonical_varint
-from supervisor_core.checkpoint.table import SortedTable, crc_of, unmask
+from supervisor_core.checkpoint.table import SortedTable, crc_of
 
 
 class MemoryReader:
@@ -85,11 +85,6 @@ def test_what_is_no_varint(data: bytes) -> None:
     """A number that does not end, or is written longer than it need be, is refused."""
     with pytest.raises(ValueError, match=r"a number|a varint"):
         read_canonical_varint(data, 0)
-
-
-def test_unmasking() -> None:
-    """Masking, rotate right by 15 and add a constant, is undone."""
-    assert unmask((((0x12345678 >> 15) | (0x12345678 << 17)) + 0xA282EAD8) & 0xFFFFFFFF) == 0x12345678
 
 
 def test_a_crc_in_chunks_is_the_crc() -> None:

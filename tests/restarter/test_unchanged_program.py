@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -82,17 +80,3 @@ def test_a_hang_is_shown_with_its_line_and_then_ended(
     assert run.stalls[0].until == run.launches[0].ended_at and run.stalls[0].activity == "waits"
     assert f" (hang timeout 1 s), MainThread is at {LINE}" in running.log
     assert "has no new events for 1s" in running.log.splitlines()[0]
-
-
-def test_a_program_that_is_killed_is_lost_and_started_again(
-    restarter: Callable[..., Any], tmp_path: Path, wait: Wait
-) -> None:
-    """While it runs that is known, too, however long it writes nothing."""
-    running = start(restarter, tmp_path, "--hang-timeout", "1h")
-    run = wait(lambda run: bool(run.launches) and run.launches[0].seen_at is not None)
-    later = run.sessions[0].ended_at or 0.0
-    assert run.state == "running" and run_status(run, later + 1800.0).active is True
-    os.kill(running.leader(), signal.SIGKILL)
-    assert running.line() == ["hangs"]
-    run = wait(lambda run: len(run.sessions) == 2 and run.launches[-1].seen_at is not None)
-    assert (run.launches[0].cause, run.restarts[0].launch, run.state) == ("signal", run.launches[0], "running")
