@@ -388,3 +388,9 @@ def shown(one_tab: Tab) -> Iterator[Tab]:
     """The tab that the tests of a module share, where they need none of their own: each goes to a state of it."""
     yield one_tab
     one_tab.check()
+
+
+@pytest.fixture(scope="module")
+def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
+    """TensorBoard as most have it, on the module's logdir."""
+    return tensorboard(logdir)

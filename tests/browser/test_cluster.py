@@ -25,12 +25,6 @@ def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Pa
     return directory
 
 
-@pytest.fixture(scope="module")
-def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
-    """TensorBoard on them."""
-    return tensorboard(logdir)
-
-
 def lanes(shown: Any) -> list[str]:
     """The names beside the lanes of workers, from top to bottom."""
     names: list[str] = shown.find(".row-name").all_inner_texts()

@@ -57,12 +57,6 @@ def logdir(
     return directory
 
 
-@pytest.fixture(scope="module")
-def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
-    """TensorBoard as most have it."""
-    return tensorboard(logdir)
-
-
 def opened(shown: Any, board: Any, **state: Any) -> Any:
     """The page with all runs, once their values and the curves of the first tag are there."""
     chosen = [f"{number}~{run}" for number, run in enumerate(RUNS)]

@@ -46,12 +46,6 @@ def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> It
         yield directory
 
 
-@pytest.fixture(scope="module")
-def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
-    """TensorBoard on them."""
-    return tensorboard(logdir)
-
-
 def test_runs_that_need_somebody_come_first(shown: Any, board: Any) -> None:
     """By severity, the newest first; then those that run, then those that are over. Above them is how many there are of
     each, and one click shows those that need somebody, and only them."""

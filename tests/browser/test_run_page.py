@@ -31,12 +31,6 @@ def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Pa
     return directory
 
 
-@pytest.fixture(scope="module")
-def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
-    """TensorBoard as most have it."""
-    return tensorboard(logdir)
-
-
 def test_says_in_words_what_happened_and_what_it_cost(shown: Any, board: Any) -> None:
     """State, restarts with their cost, checkpoints and stalls come first; the goodput's parts sum to the whole; the
     advice, the legend, and the stacks that were taken when the stall was noticed can be read."""

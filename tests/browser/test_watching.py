@@ -21,12 +21,6 @@ def logdir(tmp_path_factory: pytest.TempPathFactory, scripted: ModuleType) -> Pa
     return directory
 
 
-@pytest.fixture(scope="module")
-def board(tensorboard: Callable[..., Any], logdir: Path) -> Any:
-    """TensorBoard on it."""
-    return tensorboard(logdir)
-
-
 def test_a_kill_shows_up_as_a_boundary_without_a_reload(
     tab: Callable[..., Any], board: Any, logdir: Path, scripted: ModuleType
 ) -> None:
