@@ -673,7 +673,9 @@ STORIES: dict[str, Story] = {
     "has a loss that is NaN": Story(_nan, ("page loss_not_finite",), "since step"),
     "has had NaN for hours": Story(_nan_for_hours, ("page loss_not_finite",), "since step"),
     "has NaN that its saves do not know": Story(_nan_without_doubts, ("page loss_not_finite",), "since step"),
-    "has NaN in a file of its own": Story(_nan_in_a_file_of_its_own, ("page loss_not_finite",), "since step 27,000"),
+    "has NaN in a file of its own": Story(
+        _nan_in_a_file_of_its_own, ("page loss_not_finite",), 'since step 27,000 in "train/loss"'
+    ),
     "has NaN and a full disk": Story(_nan_and_no_saves, ("page saves_failing", "page loss_not_finite")),
     "completed with NaN": Story(_nan_and_completed, ("info loss_not_finite",)),
     "says something": Story(_says, ("page notice", "info notice"), "accuracy fell"),

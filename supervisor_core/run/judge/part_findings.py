@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 from supervisor_core.base.log import command_line
 from supervisor_core.checkpoint.names import last_part
+from supervisor_core.events.losses import LOSS
 from supervisor_core.process.stacks import location
 from supervisor_core.run.fold.notices import notice_text
 from supervisor_core.run.judge.culprit import Paced, Straggler, name_of_chief, straggler
@@ -16,9 +18,18 @@ from supervisor_core.run.judge.finding import SEVERITIES, Finding
 from supervisor_core.run.judge.finding_subject import Subject, found
 from supervisor_core.run.judge.wordings import say
 from supervisor_core.run.model.checkpoints import Checkpoint
-from supervisor_core.run.model.run import Session, WorkerHistory
+from supervisor_core.run.model.run import Run, Session, WorkerHistory
 from supervisor_core.run.model.words import UNKNOWN_WHY as UNKNOWN_WHY
-from supervisor_core.run.model.words import counted, duration, in_a_line, named, next_sentence, rate, sentence
+from supervisor_core.run.model.words import (
+    counted,
+    duration,
+    in_a_line,
+    named,
+    next_sentence,
+    rate,
+    sentence,
+    shown_name,
+)
 from supervisor_core.storage.directory import RENAMED
 from supervisor_core.storage.local import absolute
 
@@ -267,7 +278,7 @@ def loss(about: Subject) -> Iterator[Finding]:
         action = f"To train on, {about.resume(good)}."
     yield found(
         "loss_not_finite",
-        {"since": "" if since is None else f" since step {since:,}"},
+        {"since": ("" if since is None else f" since step {since:,}") + _of_several_losses(run)},
         since=run.loss_nonfinite_at,
         is_old=not may_go_on or about.is_old(run.last_event_at),
         cost="Its further steps are most likely useless." if may_go_on else None,
@@ -277,6 +288,13 @@ def loss(about: Subject) -> Iterator[Finding]:
         step=since,
         path=None if good is None else good.path,
     )
+
+
+def _of_several_losses(run: Run) -> str:
+    """Return words that name the first loss that is not finite; none if the run has one loss."""
+    losses = [each for each in run.last_values if LOSS.search(each.tag)]
+    bad = [shown_name(each.tag) for each in losses if not math.isfinite(each.value)]
+    return f' in "{bad[0]}"' if bad and len(losses) > 1 else ""
 
 
 def events(about: Subject) -> Iterator[Finding]:
