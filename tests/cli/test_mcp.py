@@ -127,3 +127,10 @@ def test_without_the_package_it_says_how_to_install_it(
     result = run("mcp", tmp_path)
     assert result.exit_code == 2
     assert "mcp 2 is not installed" in result.stderr and "'mcp>=2'" in result.stderr
+
+
+def test_a_logdir_that_is_none(run: Callable[..., Result], tmp_path: Path) -> None:
+    """As of each command."""
+    pytest.importorskip("mcp_types", reason=MISSING)
+    result = run("mcp", tmp_path / "nothing")
+    assert result.exit_code == 2 and "does not exist" in result.stderr
