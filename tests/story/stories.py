@@ -174,6 +174,16 @@ def _launches_die(run: Path, now: float, *, given_up: bool = False) -> GoesOn:
     return nothing
 
 
+def _other_writer_dies(run: Path, now: float) -> GoesOn:
+    """Each launch writes some events, and its session has no record."""
+    _launches_die(run, now)
+    for attempt in range(1, 4):
+        at = now - 900 + attempt * 180
+        points = (event_prefix(at + step, step, 5, 0)[:-2] + scalar_prefix("loss") + ONE for step in range(2, 18))
+        (run / f"events.out.tfevents.{int(at)}.other").write_bytes(b"".join(map(frame, [version_event(at), *points])))
+    return nothing
+
+
 def _given_up(run: Path, now: float) -> GoesOn:
     return _launches_die(run, now, given_up=True)
 
@@ -652,6 +662,7 @@ STORIES: dict[str, Story] = {
     "is restarted all the time": Story(_loops, ("page restart_loop",), "4 unplanned restarts within"),
     "was restarted all the time, and died": Story(_looped_and_died, ("page lost", "page restart_loop")),
     "was restarted all the time, and completed": Story(_looped_and_completed, ()),
+    "dies after its first event, by another writer": Story(_other_writer_dies, ("info restarted",)),
     "dies before its first event": Story(_launches_die, ("warn not_starting",), "ImportError"),
     "was given up": Story(_given_up, ("page failed",), "ImportError"),
     "is another writer's, and failed": Story(

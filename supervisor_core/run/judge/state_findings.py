@@ -230,12 +230,20 @@ def restarts(about: Subject) -> Iterator[Finding]:
 def _not_starting(about: Subject, why: str | None) -> Iterator[Finding]:
     """Launches of a restarter that end before their first event: there is no session that says so."""
     run = about.run
-    ends = [item.ended_at for item in run.launches if item.action == "restart" and item.session is None]
+    ends = [item.ended_at for item in run.launches if item.action == "restart" and not _has_session(run, item)]
     recent = [at for at in ends if at is not None and about.now - at <= about.thresholds.restart_window_secs]
     if len(recent) >= NOT_STARTING and run.state == "unknown":
         words = {"count": len(recent), "last": _last(run, why)}
         command = about.inspect()
         yield found("not_starting", words, since=recent[0], command=command, launches=len(recent))
+
+
+def _has_session(run: Run, launch: ProgramLaunch) -> bool:
+    """Return whether a launch that has ended names its session, or wrote events without telemetry meanwhile."""
+    began, ended = launch.started_at or 0.0, launch.ended_at or 0.0
+    return launch.session is not None or any(
+        each.inferred and (each.started_at or 0.0) <= ended and (each.ended_at or 0.0) >= began for each in run.sessions
+    )
 
 
 def _next_launch(about: Subject) -> Iterator[Finding]:
