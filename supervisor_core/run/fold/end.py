@@ -226,7 +226,7 @@ def standing(
     outcome = None if session is None else session.outcome
     if outcome == "running" and session is not None and state not in LIVE:
         outcome = "lost" if state == "lost" else "unknown"
-        outcome = _OUTCOMES_OF_THE_DEAD.get(state, "lost") if session.gone else outcome
+        outcome = _outcome_of_the_dead(state, session, launches) if session.gone else outcome
     return Standing(state, "unknown" if is_over and restarting else state, outcome, restarting, launches)
 
 
@@ -306,6 +306,16 @@ def _is_before(session: Session | None, end: ProgramLaunch) -> bool:
     return session.started_at <= end.ended_at + SLACK_SECS
 
 
+def _outcome_of_the_dead(state: RunState, session: Session, launches: Sequence[ProgramLaunch]) -> Outcome:
+    """Return how the newest session, which has no record of it, has ended: the error of one without telemetry is its
+    launch's."""
+    newest = launches[-1] if launches else None
+    has_error = session.inferred and newest is not None and newest.cause == "error" and state == "failed"
+    if has_error and newest is not None and (session.ended_at or 0.0) >= (newest.started_at or 0.0) - SLACK_SECS:
+        return "error"
+    return _OUTCOMES_OF_THE_DEAD.get(state, "lost")
+
+
 def with_end(run: Run, end: ProgramLaunch) -> Run:
     """Return a run with the end of its last launch, which its restarter could not record.
 
@@ -319,7 +329,7 @@ def with_end(run: Run, end: ProgramLaunch) -> Run:
         last = replace(last, gone=True)
     state = _state_by_launch(run.state, last, launches)
     if last is not None and last.gone:
-        last = replace(last, outcome=_OUTCOMES_OF_THE_DEAD.get(state, "lost"))
+        last = replace(last, outcome=_outcome_of_the_dead(state, last, launches))
     sessions = sessions if last is None else (*sessions[:-1], last)
     return replace(run, sessions=sessions, launches=launches, state=state, restarting=False)
 

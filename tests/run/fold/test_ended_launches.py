@@ -118,6 +118,7 @@ def test_a_program_without_telemetry_has_the_error_that_it_printed(
     other = events_file("other", created_at=T0 + 1.0).scalars("loss", range(30), T0 + 2.0)
     run = run_of(other, launches((T0, 33.0, end)), now=T0 + 40.0)
     assert (run.sessions[-1].error, run.failure) == ("KeyError: 'cat' at a.py:3 in f",) * 2
+    assert run.sessions[-1].outcome == "error"
     assert run.failure_error == run.failure
     ranks = {
         "error": "KeyError at a.py:3 in f on rank 1",
