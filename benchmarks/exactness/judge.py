@@ -36,9 +36,9 @@ class Said:
 
     def add(self, lines: Sequence[Sequence[str]]) -> None:
         """Add what one session said."""
-        begun = False
+        begun, is_resume = False, bool(self.resumed_at)
         for word, *values in lines:
-            if word == "verdict" and self.resumed_at:  # the first session has nothing to resume
+            if word == "verdict" and is_resume:  # the first session has nothing to resume
                 self.verdicts.append(json.loads(" ".join(values)))
             elif word in ("batch", "end"):
                 count = int(values[0])

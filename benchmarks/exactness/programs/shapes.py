@@ -113,17 +113,21 @@ class Training:
 
 
 class Said:
-    """The loop, which says its verdict with the first batch. No generator stands between it and the body."""
+    """The loop, which says its verdict after the first step, when values are compared. No generator stands between it
+    and the body."""
 
     def __init__(self, loop: Any) -> None:
         self._loop = loop
+        self._steps = 0
         self._has_said = False
 
     def __iter__(self) -> Any:
         return map(self._with_verdict, self._loop)
 
     def _with_verdict(self, item: Any) -> Any:
-        self.say()
+        self._steps += 1
+        if self._steps > 1:
+            self.say()
         return item
 
     def say(self) -> None:
