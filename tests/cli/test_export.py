@@ -82,7 +82,7 @@ def test_a_long_path_is_not_in_each_row(run: Command, tmp_path: Path, table: str
     names = [os.path.join(*["d" * 250] * 6, *[letter * 250] * 2, *["e" * 250] * 3) for letter in "xy"]
     for name in names:
         (tmp_path / "logs" / name).mkdir(parents=True)
-        write(tmp_path / "logs" / name, "a1", 1, range(500), START)
+        write(tmp_path / "logs" / name, f"s{name[1600]}", 1, range(500), START)
     file = tmp_path / f"runs.{ending}"
     assert run("export", tmp_path / "logs", "--table", table, "-o", file).exit_code == 0
     rows = list(csv.DictReader(io.StringIO(file.read_text()))) if ending == "csv" else lines(file)
