@@ -13,6 +13,7 @@ import shutil
 import struct
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,19 +21,23 @@ from types import ModuleType
 from typing import Any
 
 from fuzz.targets import HERE, TARGETS
+from fuzz.telemetry import LETTERS
 from supervisor_core.checkpoint import ledger, manifest
 from supervisor_core.checkpoint.manifest import Manifest, SealedFile
 from supervisor_core.checkpoint.retention import Doubt
 from supervisor_core.checkpoint.state_file import CheckpointState, SaveId, format_state
 from supervisor_core.events import event_format, telemetry
+from supervisor_core.events.chunk import Chunk, TelemetryMark
 from supervisor_core.events.telemetry import DigestRecord, Place, ResumeRecord
 from supervisor_core.process.page_writer import ProgressPage
 from supervisor_core.process.progress_page import LAST_PROGRESS, STEPS
 from supervisor_core.process.stacks_file import MAGIC, look_text
 from supervisor_core.restarter.logdir_view import encode_state
 from supervisor_core.restarter.policy import Failure, RestartState
+from supervisor_core.run.fold.run_fold import RunFold
 from supervisor_core.run.model.liveness_record import Costs, RunSoFar
-from supervisor_core.run.watch import liveness
+from supervisor_core.run.model.snapshot import WatchedRun
+from supervisor_core.run.watch import liveness, run_cache
 
 TESTS = HERE.parent / "tests"
 RAW, MENDED, LEGACY = b"\0", b"\1", b"\2"
@@ -344,6 +349,58 @@ def of_restarts() -> Seeds:
     ended = {"state": "ended", "cause": "error", "exit_code": 1, "signal": None, "oom_kills": 0, "stderr": "x"}
     report = {"v": 1, "restarter": "a", "job": "j", "launch": 3, **ended, "failure": failure_of_rank}
     yield "report", json.dumps({**report, "has_lost_another": False, "not_started": None}).encode() + b"\n"
+
+
+def of_output() -> Seeds:
+    """A traceback, by itself, of ranks, in torchrun's table; a fatal error; and blank lines."""
+    traceback = 'Traceback (most recent call last):\n  File "/x/train.py", line 8, in step\n    f()\nValueError: no\n'
+    ranks = "".join(f"[rank1]: {line}\n" for line in traceback.splitlines())
+    table = "\n  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 7)\n"
+    thread = 'Fatal Python error: x\n\nCurrent thread 0x1f (most recent call first):\n  File "/x/a.py", line 3 in f\n'
+    yield "error", b"\0" + traceback.encode()
+    yield "ranks", b"\0" + (ranks + traceback + table).encode()
+    yield "signal", b"\x8b" + thread.encode()
+    yield "blank", b"\0" + b"\n" * 2000
+    yield "worker", b"\0" + traceback.replace("no", "DataLoader worker (pid(s) 4, 5) exited unexpectedly").encode()
+    yield "lightning", b"\x89[rank: 1] Child process with PID 7 terminated with code 1. Forcefully terminating\n"
+
+
+def of_pyspy() -> Seeds:
+    """Threads with and without a name, an id and frames; and errors."""
+    frame = {"name": "f", "filename": "/x/a.py", "module": None, "short_filename": "a.py", "line": 3, "locals": None}
+    thread = {"pid": 5, "thread_id": 9, "thread_name": "MainThread", "os_thread_id": 5, "active": True,
+              "owns_gil": True, "frames": [frame, frame]}  # fmt: skip
+    yield "threads", json.dumps([thread, {**thread, "os_thread_id": 6}, {**thread, "thread_name": None}]).encode()
+    yield "nameless", json.dumps([{**thread, "thread_name": None, "os_thread_id": None}]).encode()
+    yield "odd", b'[{"frames": [1, {}]}, {"frames": null}, [], 7]'
+    yield "error", b"Error: Permission denied (os error 13)"
+
+
+def of_cache() -> Seeds:
+    """A run that has ended, as it is kept, before it is compressed."""
+    marks = tuple(
+        TelemetryMark(offset=at, at=1.7e9 - 90 + at, step=at, record=telemetry.from_json(LETTERS[line[:2]], line[2:]))
+        for at, line in enumerate(dict(of_telemetry())["session"].decode().split("\n"))
+    )
+    fold = RunFold("run", kept_ticks=1)
+    fold.update([Chunk(path="events", from_start=True, records=len(marks), marks=marks)])
+    watched = WatchedRun(run=fold.run(now=1.7e9), directory="/runs/run", files=())
+    kept = run_cache.KeptRun(positions={}, last=watched, stamp=1, looked_at=1.7e9)
+    whole = zlib.decompress(run_cache._closed(kept))
+    yield "run", whole
+    yield "cut", whole[:-100]
+
+
+def of_shapes() -> Seeds:
+    """Names that look like another one, turn the text around, call somebody, or are no text."""
+    yield "plain", b"mnist"
+    yield "invisible", "a\u034f\u115f\u17b4\u180b\u200d\u2065\u2800\u3164\ufe0f\U000e0100".encode()
+    yield "turned", "\u202egnp.exe\u2066a\u2069 e\u0301\u0489 \U0001f468\u200d\U0001f469".encode()
+    yield "controls", b"\x1b[2J\x9b31m\r\n\t\0[bold]x[/bold] \xff\xfe"
+    yield "calls", "@all_ <@&815> < !here> \uff20x [a](b) \u27e7 \u27e6".encode()
+    yield "formula", b"x;=cmd|' /C calc'!A0\n+1\t-1"
+    yield "surrogate", b"caf\xe9 \xed\xa0\x80"
+    yield "shell", b"$(touch pwned) `x` '; \" --run=x"
 
 
 def of_http() -> Seeds:

@@ -62,7 +62,7 @@ def message_of(events: Sequence[Event], *, more: int = 0, since: float | None = 
     worst, lines = ordered[0], _lines(ordered)
     total = len(ordered) + more
     first, of_first = lines[0]
-    title = _plain(first if total == of_first else f"{first.removesuffix('.')} (and {total - of_first:,} more)")
+    title = printable(first if total == of_first else f"{first.removesuffix('.')} (and {total - of_first:,} more)")
     is_all = len(lines) == 1 and len(title) <= _TITLE_CHARACTERS
     body = [] if is_all else [_plain(line) for line, _ in lines[:MOST_LINES]]
     left = sum(number for _, number in lines[MOST_LINES:]) + more
@@ -74,7 +74,7 @@ def message_of(events: Sequence[Event], *, more: int = 0, since: float | None = 
         f"{name}: {printable(url)}" for name, url in (("Runbook", worst.runbook_url), ("Tab", worst.tab_url)) if url
     ]
     return Message(
-        title=title if len(title) <= _TITLE_CHARACTERS else f"{title[: _TITLE_CHARACTERS - 4]} ...",
+        title=_plain(title if len(title) <= _TITLE_CHARACTERS else f"{title[: _TITLE_CHARACTERS - 4]} ..."),
         body="\n".join(body),
         severity=min((event.severity for event in ordered), key=list(_TYPES).index),
         events=ordered,

@@ -94,7 +94,7 @@ class RunCache:
             return None
         try:
             return _opened(data)
-        except (zlib.error, msgspec.MsgspecError, TypeError, ValueError) as error:
+        except (zlib.error, msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
             self._warn(f"The cache {self._directory} has a damaged file: {error}. The run is read again.")
             _LOG.debug("The damaged file is that of run %s", run)
             return None
