@@ -41,6 +41,7 @@ LATER = {
     "has a damaged checkpoint": ["warn begins checkpoint_overdue"],
     "has a checkpoint in doubt": ["warn begins checkpoint_overdue"],
     "recovers all the time": ["page is_over recovery_loop"],
+    "dies after its first event, by another writer": ["page begins lost"],
 }
 """What is said of stories that go on after the first look, beside what is said at that moment."""
 NOT_SENT = (*QUIET, "notice")
