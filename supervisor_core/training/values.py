@@ -389,7 +389,7 @@ class Values:
 
     def _inside(self, name: str, value: Any, depth: int, seen: set[int]) -> Iterator[tuple[str, Any]]:
         value = self._unwrap(value)
-        if id(value) in seen or value in self.known:
+        if id(value) in seen or isinstance(value, type) or value in self.known:
             return
         seen.add(id(value))
         yield name, value
@@ -526,7 +526,7 @@ def _space(
 def _differ(now: tuple[Any, ...], before: tuple[Any, ...]) -> bool:
     try:
         return now != before
-    except (RuntimeError, ValueError):  # an array stands where a number was
+    except Exception:  # an array stands where a number was, or an object whose comparison fails
         return True
 
 
