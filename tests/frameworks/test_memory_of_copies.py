@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from trial import Say, trial
 
 from supervisor_core import supervise
 from supervisor_core.training import saver as savers
@@ -18,27 +18,25 @@ SIZE = 100_000
 
 
 def arrays_of(framework: str) -> tuple[Any, Any]:
-    """How a framework makes an array of one number, and the kind of its arrays."""
+    """How a framework makes an array of one number, and the kinds of its arrays."""
     if framework == "numpy":
-        return lambda number: np.full(SIZE, float(number)), NumpyArrays()
+        return lambda number: np.full(SIZE, float(number)), (NumpyArrays(),)
     if framework == "torch":
-        torch = pytest.importorskip("torch")
-        from supervisor_core.torch.tensors import TorchTensors
+        import torch
 
-        return lambda number: torch.full((SIZE,), float(number)), TorchTensors()
-    jax = pytest.importorskip("jax")
+        from supervisor_core.torch.tensors import KINDS
+
+        return lambda number: torch.full((SIZE,), float(number)), KINDS
+    import jax
+
     from supervisor_core.jax.arrays import JaxArrays
 
-    return lambda number: jax.numpy.full(SIZE, float(number)), JaxArrays()
+    return lambda number: jax.numpy.full(SIZE, float(number)), (JaxArrays(), NumpyArrays())
 
 
-@each("framework", ["numpy", "jax", "torch"])
-def test_a_save_takes_the_memory_of_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, framework: str
-) -> None:
-    """Each checkpoint has its own step's numbers, an array of another shape gets memory of its own, and what a signal
-    would save is not overwritten."""
-    make, kind = arrays_of(framework)
+def saved(framework: str, logdir: Path) -> None:
+    """Save five moments, and look at what was written."""
+    make, kinds = arrays_of(framework)
     state = {"weights": make(0), "more": make(0)[:80_000]}
     written: list[Any] = []
     real = savers.write_tree
@@ -48,13 +46,9 @@ def test_a_save_takes_the_memory_of_the_one_before(
         written.append({name: (id(copy.value), float(copy.value[0])) for name, copy in copies.items()})
         return real(directory, tree, kinds)
 
-    monkeypatch.setattr(savers, "write_tree", write)
-    run = supervise(tmp_path, state={"model": state}, save_secs=None, save_steps=1)
-    run.state.kinds = (kind,) if framework == "numpy" else (kind, NumpyArrays())
-    if "torch" in sys.modules and framework != "torch":  # then its random state is saved
-        from supervisor_core.torch.tensors import TorchTensors
-
-        run.state.kinds += (TorchTensors(),)
+    savers.write_tree = write  # in a process of its own
+    run = supervise(logdir, state={"model": state}, save_secs=None, save_steps=1)
+    run.state.kinds, run.state.sources = kinds, tuple
     with run:
         saver = run._saver
         assert saver is not None
@@ -72,3 +66,16 @@ def test_a_save_takes_the_memory_of_the_one_before(
     assert [numbers["weights"][1] for numbers in written] == [1.0, 2.0, 3.0, 4.0, 9.0, 9.0]
     assert len({numbers["weights"][0] for numbers in written}) == 1
     assert written[0]["more"][0] == written[1]["more"][0] != written[2]["more"][0]
+
+
+@each("framework", ["numpy", "torch", "jax"])
+def test_a_save_takes_the_memory_of_the_one_before(tmp_path: Path, framework: str) -> None:
+    """Each checkpoint has its own step's numbers, an array of another shape gets memory of its own, and what a signal
+    would save is not overwritten."""
+    pytest.importorskip(framework, reason=f"{framework} is not installed: make test-frameworks has it")
+
+    def body(say: Say) -> None:
+        saved(framework, tmp_path / "run")
+        say("passed")
+
+    assert trial(tmp_path, body) == (0, ["passed"])
