@@ -6,6 +6,7 @@ Items beyond a bound are dropped, counted and reported (docs/limits.md); no know
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, Literal, Protocol, TypeVar
 
@@ -255,6 +256,7 @@ class Named(Generic[_T]):
             if len(known) >= self._most:
                 self.refused += 1
                 return None
+            name = sys.intern(name)  # most runs have the same few
             known[name] = self._make(name, self._kept)
             self._allowance.pool(self._kind).added(self)
         return known[name]

@@ -108,11 +108,14 @@ class _Holding:
     """As it was when it became held; None until then."""
 
 
+_NOTHING: Mapping[str, tuple[str, float]] = {}
+
+
 @dataclass(slots=True)
 class HeldRun:
     """The findings of one run, as of the looks so far. Used by one thread at a time."""
 
-    before: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    before: Mapping[str, tuple[str, float]] = field(default_factory=lambda: _NOTHING)
     """What an earlier process held: `state` of its object."""
     _holding: dict[str, _Holding] = field(default_factory=dict)
     _daily: dict[str, tuple[object, ...]] = field(default_factory=dict)

@@ -26,6 +26,7 @@ from supervisor_core.process.progress_page import PageReading, page_in, page_of_
 from supervisor_core.process.runtime_directory import private_directories
 from supervisor_core.process.stacks import MAIN_THREAD, user_line
 from supervisor_core.process.stacks_file import SUFFIX, StacksLook, read_stacks
+from supervisor_core.run.fold.session_fold import NOTHING
 from supervisor_core.run.judge.culprit import (
     SILENT_SECS,
     Rank,
@@ -113,7 +114,7 @@ class LiveReader:
         """What changes with a local file."""
         self._beats: dict[str, tuple[str, int, float]] | None = None
         """Name of a rank -> session and number of its last beat, and when that was seen first."""
-        self._ranks: Mapping[str, WorkerStatus] = {}
+        self._ranks: Mapping[str, WorkerStatus] = NOTHING
         self.fault: str | None = None
         """Why the chief's liveness file says nothing of the session; None where it does."""
         self.written_at: float | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -22,6 +22,7 @@ from supervisor_core.run.fold.goodput import is_down
 from supervisor_core.run.fold.inferred_sessions import FLUSH_SECS, LastWrite
 from supervisor_core.run.fold.other_writers import LEAST_HANG_TIMEOUT_SECS
 from supervisor_core.run.fold.run_fold import RunFold
+from supervisor_core.run.fold.session_fold import NOTHING
 from supervisor_core.run.model.checkpoints import last_good, newest_there
 from supervisor_core.run.model.run import LIVE, Run, Session
 from supervisor_core.run.model.snapshot import WatchedRun
@@ -103,7 +104,7 @@ class RunTracker:
         """Files, and their size, of which all writers were found to be over."""
         self._goes_on: tuple[str, ...] | None = None
         """Files that have grown after that: their writers are in another container of this host's name."""
-        self._sizes: dict[str, tuple[int, float, bool]] = {}
+        self._sizes: Mapping[str, tuple[int, float, bool]] = NOTHING
         """Of each of several files: its size, since when it is seen to have it, and whether it was seen to grow."""
         self._dead: str | None = None
         self._lost: str | None = None
@@ -236,17 +237,18 @@ class RunTracker:
         if len(files) < 2:
             return
         seen, written = self._sizes, {}
-        self._sizes = {}
+        sizes: dict[str, tuple[int, float, bool]] = {}
         for file in files:
             size = file.size_bytes or 0
             known_size, at, has_grown = seen.get(file.path, (size, now, False))
             if size > known_size:
                 at, has_grown = now, True
-            self._sizes[file.path] = size, at, has_grown
+            sizes[file.path] = size, at, has_grown
             if file.written_at is not None and file.written_at <= now + FLUSH_SECS:
                 written[file.path] = LastWrite(file.written_at, has_grown=has_grown)
             else:
                 written[file.path] = LastWrite(at, has_grown, has_grown)
+        self._sizes = sizes
         self._fold.was_written(written)
 
     def _find_writer(self, session: Session, before: RunWriter, now: float) -> bool:
