@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from supervisor_core.run.judge.counters import launches_without_session
 from supervisor_core.run.judge.finding import KINDS, Finding, worst_first
@@ -63,6 +63,9 @@ MOST_TEXTS = 20
 """How many texts a kind of finding has in a day, of one run: each is a series in Prometheus."""
 
 
+_NOTHING: Mapping[str, Any] = {}
+
+
 class DailyTexts:
     """Bounds how often what is said of one run changes within a day."""
 
@@ -70,14 +73,15 @@ class DailyTexts:
 
     def __init__(self) -> None:
         self._day = 0
-        self._texts: dict[str, set[tuple[str, str | None]]] = {}
+        self._texts: Mapping[str, set[tuple[str, str | None]]] = _NOTHING
 
     def of(self, found: Finding, now: float) -> Finding:
         """Return a finding as it is, or with a text that does not change if there were too many on this day."""
         day = int(now // DAY_SECS)
         if day != self._day:
             self._day, self._texts = day, {}
-        texts = self._texts.setdefault(found.kind, set())
+        texts = self._texts.get(found.kind) or set()
+        self._texts = {**self._texts, found.kind: texts}
         if len(texts) < MOST_TEXTS:
             texts.add((found.text, found.action))
         if (found.text, found.action) in texts:
@@ -108,9 +112,6 @@ class _Holding:
     """As it was when it became held; None until then."""
 
 
-_NOTHING: Mapping[str, tuple[str, float]] = {}
-
-
 @dataclass(slots=True)
 class HeldRun:
     """The findings of one run, as of the looks so far. Used by one thread at a time."""
@@ -118,7 +119,7 @@ class HeldRun:
     before: Mapping[str, tuple[str, float]] = field(default_factory=lambda: _NOTHING)
     """What an earlier process held: `state` of its object."""
     _holding: dict[str, _Holding] = field(default_factory=dict)
-    _daily: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    _daily: Mapping[str, tuple[object, ...]] = field(default_factory=lambda: _NOTHING)
     """Of the kinds of which one a day is new: the last that was, by kind."""
     _texts: DailyTexts = field(default_factory=DailyTexts)
     _seen_at: float | None = None
@@ -210,7 +211,7 @@ class HeldRun:
         if now - held.since >= _hold_secs(item, watched.run, limits, is_last=is_last):
             held.said = item
             if kind in DAILY:
-                self._daily[kind] = held.instance
+                self._daily = {**self._daily, kind: held.instance}
             yield Change("happened" if kind in MOMENTS else "begins", item, held.instance, held.since)
 
 
