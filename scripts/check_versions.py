@@ -44,8 +44,7 @@ WITHOUT_TENSORFLOW = [
     *("--ignore=tests/hostile/test_corpus.py", "--ignore=tests/hostile/test_forged_checkpoints.py"),
     *("--ignore=tests/checkpoint/test_retention_kills.py", "--ignore=tests/run/judge/test_fleet.py"),
     *("--ignore=tests/run/judge/test_session_rows.py", "--ignore=tests/notify/test_changes.py"),
-    *("--ignore=tests/notify/test_end_to_end.py"),
-    *("--ignore=tests/monitoring/test_manifests.py"),
+    *("--ignore=tests/notify/test_end_to_end.py", "--ignore=tests/monitoring/test_manifests.py"),
 ]
 """Without what does not depend on the versions of Python and libraries, and takes long."""
 _SYMBOLS = "tests/tf1/test_private_symbols.py"

@@ -137,6 +137,15 @@ def test_the_matrix_has_every_python() -> None:
     assert len({item.get("debian", item.get("runner")) for item in matrix["include"]} | set(matrix["debian"])) > 1
 
 
+def test_the_versions_are_tried_on_tests_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest takes no argument that is neither a test nor a file to leave out."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    versions = importlib.import_module("check_versions")
+    for argument in (*versions.WITHOUT_TENSORFLOW, *versions.TRAINING, *versions.SMOKE):
+        path = ROOT / argument.removeprefix("--ignore=").partition("::")[0]
+        assert path.exists() and path.is_relative_to(ROOT / "tests"), argument
+
+
 def test_a_release_is_refused_with_its_reason() -> None:
     """A tag that is not the version's is not released."""
     done = subprocess.run(
