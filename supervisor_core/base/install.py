@@ -18,7 +18,7 @@ PY_SPY = "py-spy>=0.4.3"
 CRC32C = "google-crc32c>=1.7"
 PYARROW = "pyarrow>=16"
 MCP = "mcp>=2"
-APPRISE = "apprise>=1.9"
+APPRISE = "apprise>=2.0"
 OTLP = "opentelemetry-exporter-otlp-proto-http>=1.28"
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
