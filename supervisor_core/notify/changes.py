@@ -272,12 +272,12 @@ class Changes:
         if not new:
             return
         gone = {name: known.watched for name, known in self._known.items() if name not in runs}
-        by_key = {run_key(watched): name for name, watched in gone.items()}
+        by_key = {(run_key(watched), watched.owner): name for name, watched in gone.items()}
         by_place = {watched.identity: name for name, watched in gone.items()}
         for name in new if gone else ():
             there = by_place.get(runs[name].identity)
             is_moved = there is not None and runs[name].was_at(gone[there].place)
-            before = by_key.get(run_key(runs[name]), there if is_moved else None)
+            before = by_key.get((run_key(runs[name]), runs[name].owner), there if is_moved else None)
             if before is not None and before in self._known:
                 self._known[name] = self._known.pop(before)
 
@@ -304,8 +304,10 @@ class Changes:
         host = host if host is not None else None if session is None else session.host
         base, tab = self._runbook_base, self._tab_url
         address = quote(f"run={quote(name, safe='', errors='replace')}", safe="")  # a name may be no text
+        # Whoever can read a run's records can write them, but not as files of its user.
+        owner = watched.owner if watched.owner is not None or session is None else session.uid
         return Event(
-            id=event_id(*identity),
+            id=event_id(*identity, owner),
             what=what,
             topic=topic,
             kind=kind,
@@ -318,6 +320,7 @@ class Changes:
             host=host,
             step=step,
             labels=watched.run.labels,
+            owner=owner,
             runbook_url=None if base is None or alert is None else f"{base}#{alert.lower()}",
             tab_url=None if tab is None else f"{tab.rstrip('/')}/#supervisor&p.supervisor.s={address}",
         )

@@ -47,6 +47,8 @@ class Event:
     step: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     """Those of the run: ``team``, ``user``, ``job_id`` ..."""
+    owner: int | None = None
+    """User id of the owner of the run's directory; in a store without owners that of its session, by its records."""
     runbook_url: str | None = None
     """The entry of the runbook; None where there is none, or no base was configured."""
     tab_url: str | None = None
@@ -57,8 +59,9 @@ def event_id(*parts: object) -> str:
     """Return the id of the event that these parts identify: 16 hexadecimal digits.
 
     Args:
-        parts: what every watcher of the run reads alike: a session's id, a kind, whether it begins. Not the run's name
-            or directory, which depend on where the watcher looks from, and no time that depends on when it looks.
+        parts: what every watcher of the run reads alike: a session's id, a kind, whether it begins, the owner. Not the
+            run's name or directory, which depend on where the watcher looks from, and no time that depends on when it
+            looks.
 
     Example:
         >>> event_id("host-1-4711", "lost", "begins")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from supervisor_core.base.clock import utc_text
+from supervisor_core.base.fair_share import fair_order
 from supervisor_core.base.log import printable
 from supervisor_core.notify.event import Event, Topic
 from supervisor_core.run.judge.finding import Severity
@@ -83,12 +83,14 @@ def message_of(events: Sequence[Event], *, more: int = 0, since: float | None = 
 
 
 def urgencies(events: Sequence[Event]) -> list[tuple[int, int]]:
-    """Return for each event how urgent it is, the smallest first: by its topic, then by how many of that topic stand
-    before it that are of the same run. So no run that says a thousand things keeps back what another one says."""
-    counts, found = Counter[tuple[Topic, str]](), []
-    for event in events:
-        found.append((PRIORITY.index(event.topic), counts[event.topic, event.run]))
-        counts[event.topic, event.run] += 1
+    """Return for each event how urgent it is, the smallest first: by its topic, then by turns of the owners of runs,
+    and of each owner's runs. So no user keeps back what another one says."""
+    found = [(0, 0)] * len(events)
+    for rank, topic in enumerate(PRIORITY):
+        own = [index for index, event in enumerate(events) if event.topic == topic]
+        turns = fair_order(own, lambda index: events[index].owner, lambda index: events[index].run)
+        for turn, index in enumerate(turns):
+            found[index] = rank, turn
     return found
 
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.systems import user_name
 from supervisor_core.notify.event import Event
 from supervisor_core.notify.message import JOINER, Message, message_of, urgencies
 from supervisor_core.notify.services import NotSent, Service
@@ -57,13 +59,22 @@ class _Waiting:
     """When it came, on the monotonic clock."""
 
 
+_Share = tuple[int | None, bool]
+"""An owner of runs, and whether it is about their pages."""
+
+
+def _share(item: _Waiting) -> _Share:
+    return item.event.owner, item.event.topic == "page"
+
+
 class Delivery:
     """The events for one service. `add`, `resume`, `waiting` and `left` are for any thread, everything else for one.
 
     Args:
         service: gets the messages.
-        limit_per_hour: how many with a page, at most, and how many without one. So messages without a page, such as
-            the restarts of a loop, never hold one back. What is held back is logged, and goes with the next message.
+        limit_per_hour: how many with a page, at most, and how many without one, of the runs of each owner. So neither
+            messages without a page, such as the restarts of a loop, nor another user's hold one back. What is held
+            back is logged, and goes with the next message.
         gather_secs: how long after an event others are waited for.
         clock: replaced in tests.
     """
@@ -81,10 +92,12 @@ class Delivery:
         self._sending: list[_Waiting] = []
         self._uncounted = 0
         self._oldest_uncounted = math.inf
-        self._sent: dict[bool, deque[float]] = {is_page: deque(maxlen=limit_per_hour) for is_page in (False, True)}
-        """When the newest messages with a page, and without one, were sent, on the monotonic clock."""
-        self._held_back = set[bool]()
-        """Whether what the limit holds back, as was logged, has a page."""
+        self._sent = defaultdict[_Share, deque[float]](lambda: deque(maxlen=limit_per_hour))
+        """When the newest messages were sent, on the monotonic clock."""
+        self._held_back = set[_Share]()
+        """What the limit holds back, as was logged."""
+        self._turns = Counter[tuple[object, ...]]()
+        """How many events each owner had, and each of its runs, of a service that takes each."""
         self._failures = 0
         self._next_try = -math.inf
 
@@ -137,9 +150,7 @@ class Delivery:
         if due == math.inf or (now < due and not is_last):
             return False
         with self._lock:
-            number = 1 if self.service.takes_each else len(self._waiting)
-            items, self._waiting = self._waiting[:number], self._waiting[number:]
-            self._sending, left = items, []
+            self._sending, left = (items := self._take()), []
         try:
             is_sent = self._send(items, now)
             if not is_sent and not self.service.takes_each:
@@ -148,6 +159,18 @@ class Delivery:
             with self._lock:
                 self._sending, self._waiting = [], left + self._waiting
         return is_sent
+
+    def _take(self) -> list[_Waiting]:
+        """Take what is sent now from what waits; the lock is held."""
+        if not self.service.takes_each:
+            items, self._waiting = self._waiting, []
+            return items
+        if len(self._waiting) == 1:
+            self._turns.clear()
+        keys = [((item.event.owner,), (item.event.owner, item.event.run)) for item in self._waiting]
+        index = min(range(len(keys)), key=lambda index: [self._turns[key] for key in keys[index]])
+        self._turns.update(keys[index])
+        return [self._waiting.pop(index)]
 
     def _remember(self, ids: Sequence[str]) -> None:
         """Take events as known; the lock is held."""
@@ -166,22 +189,26 @@ class Delivery:
 
     def _due(self, now: float) -> float:
         """Return when a message is to be sent; infinity while nothing waits."""
-        oldest: dict[bool, float] = {}
+        oldest: dict[_Share, float] = {}
         with self._lock:
             for item in self._waiting:
-                is_page = item.event.topic == "page"
-                oldest[is_page] = min(item.at, oldest.get(is_page, math.inf))
-        due = [self._slot(at + self._gather_secs, now, is_page=is_page) for is_page, at in oldest.items()]
+                share = _share(item)
+                oldest[share] = min(item.at, oldest.get(share, math.inf))
+        due = [self._slot(at + self._gather_secs, now, share) for share, at in oldest.items()]
         return max(self._next_try, min(due, default=math.inf))
 
-    def _slot(self, at: float, now: float, *, is_page: bool) -> float:
+    def _slot(self, at: float, now: float, share: _Share) -> float:
         """Return when the limit allows a message, from a time on; log once what it holds back."""
-        sent = self._sent[is_page]
+        sent = self._sent[share]
         slot = at if len(sent) < self._limit else max(at, sent[0] + _HOUR_SECS)
-        if slot > at and is_page not in self._held_back:
-            self._held_back.add(is_page)
+        if slot > at and share not in self._held_back:
+            self._held_back.add(share)
+            owner, is_page = share
             which = f"{counted(self._limit, 'message')} with{'' if is_page else 'out'} a page"
-            _LOG.warning("%s: %s in an hour: the next waits %s", self.service.name, which, duration(slot - now))
+            whose = "" if owner is None else f" about runs of user {user_name(owner) or owner}"
+            _LOG.warning(
+                "%s: %s%s in an hour: the next waits %s", self.service.name, which, whose, duration(slot - now)
+            )
         return slot
 
     def _send(self, items: Sequence[_Waiting], now: float) -> bool:
@@ -197,7 +224,10 @@ class Delivery:
             self._uncounted -= uncounted
             self._oldest_uncounted = math.inf if not self._uncounted else self._oldest_uncounted
         if not self.service.takes_each:
-            self._sent[any(item.event.topic == "page" for item in items)].append(self._clock.monotonic())
+            for share in dict(
+                sorted(map(_share, items), key=itemgetter(1))
+            ).items():  # one with a page is of those with a page alone
+                self._sent[share].append(self._clock.monotonic())
             self._held_back.clear()
         return True
 

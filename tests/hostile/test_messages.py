@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from supervisor_core.notify.event import event_id
 from supervisor_core.run.judge import held
 from supervisor_core.run.model.program_launch import ProgramLaunch
 from tests.cases import each
-from tests.story.scene import BEGAN, HOUR, MINUTE, Scene, Scripted, names
+from tests.story.scene import BEGAN, HOUR, MINUTE, Scene, Scripted, launch, names
 
 
 def test_a_run_whose_name_is_no_text_is_told(tmp_path: Path) -> None:
@@ -93,3 +94,26 @@ def test_thousands_of_restarts_cost_time_in_proportion(tmp_path: Path, monkeypat
     assert held._loop([(at, f"{at}") for at in ago], 5, 600.0) == "4.0"
     assert len(changes.restart_keys(run)) == count - 1
     assert _Compared.times < 100 * count
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root can give files to others")
+@each("has_telemetry", [False, True])
+def test_records_of_another_users_run_take_no_id(has_telemetry: bool, tmp_path: Path) -> None:
+    """Who has read a death, and writes that nothing restarts it, is told of earlier: the real one all the same."""
+    real, forged = tmp_path / "ours" / "tuning", tmp_path / "theirs" / "tuning"
+    scene, died = Scene(tmp_path), BEGAN - 5
+    scene.look()
+    for run in (real, forged):
+        if has_telemetry:
+            placed = {"logdir": str(real), "uid": 0 if run is real else 4711}
+            Scripted(run, BEGAN - HOUR, placed=placed).train(HOUR - 5)
+        if run is forged or not has_telemetry:
+            launch(run, 1, BEGAN - HOUR, None if run is real else died, cause="error", action="end")
+    for path in (forged.parent, forged, *forged.iterdir()):
+        os.chown(path, 65534, 65534)
+    told = scene.go_on(5 * MINUTE)
+    if not has_telemetry:
+        launch(real, 1, BEGAN - HOUR, died, cause="error", action="end")
+        told += scene.go_on(5 * MINUTE)
+    assert [event.run for event in told] == ["theirs/tuning", "ours/tuning"]
+    assert len({event.id for event in told}) == 2

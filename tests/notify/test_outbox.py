@@ -327,6 +327,35 @@ def test_a_run_that_says_much_keeps_back_no_other(clock: StillClock) -> None:
     assert f"And {3 * MOST_WAITING - 9:,} more" in message.body
 
 
+def test_another_users_runs_hold_nothing_back(clock: StillClock) -> None:
+    """After thousands of pages about one user's runs, which use up the limit and fill what waits, a page about another
+    user's run is sent at once, and is second in it."""
+    service = Kept()
+    sent = delivery(service, clock)
+    for begin in range(30):
+        sent.add([event(f"theirs/{begin}-{number}", owner=2, at=float(begin)) for number in range(100)])
+        run_until(clock, clock.now + 20.0, sent)
+    flood = len(service.messages)
+    sent.add([event("ours", owner=1)])
+    run_until(clock, clock.now + 20.0, sent)
+    (message,) = service.messages[flood:]
+    assert "ours, " in message.title and [each.run for each in message.events].index("ours") == 1
+
+
+@pytest.mark.parametrize("runs", [1, 3000])
+def test_a_command_gets_the_events_of_each_user_in_turn(runs: int, clock: StillClock) -> None:
+    """However many events of one user's runs wait, another user's is one of the next two."""
+    service = Kept()
+    service.takes_each = True
+    sent = delivery(service, clock)
+    sent.add([event(f"theirs/{number % runs}", owner=2, at=float(number)) for number in range(3000)])
+    sent.deliver()
+    sent.add([event("ours", owner=1)])
+    for _ in range(2):
+        sent.deliver()
+    assert "ours" in [message.events[0].run for message in service.messages]
+
+
 def test_a_service_that_fails_is_tried_again_then_logged(clock: StillClock, caplog: pytest.LogCaptureFixture) -> None:
     """The waits are doubled up to 5 minutes; after an hour it is given up and logged once; the next message says how
     much was left out."""
