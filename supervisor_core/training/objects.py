@@ -5,6 +5,7 @@ A dict, list or tuple of objects is saved as its objects, each under a name of i
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -136,9 +137,10 @@ def _methods_of(target: Any) -> Access | None:
     if isinstance(target, type):
         return None
     for getter, setter in _METHODS:
-        if callable(getattr(target, getter, None)) and callable(getattr(target, setter, None)):
-            return Access(getattr(target, getter), getattr(target, setter))
-    if hasattr(target, "bit_generator"):  # numpy.random.Generator
+        methods = attribute(target, getter), attribute(target, setter)
+        if all(map(callable, methods)):
+            return Access(*methods)
+    if has(target, "bit_generator"):  # numpy.random.Generator
         generator = target.bit_generator
         return Access(lambda: generator.state, lambda state: setattr(generator, "state", state))
     return None
@@ -159,7 +161,20 @@ def is_environment(target: Any) -> bool:
     """Return whether an object is an environment, as of reinforcement learning, that keeps its state to itself."""
     if isinstance(target, (type, Part, Access)) or _methods_of(target) is not None:
         return False
-    return all(callable(getattr(target, name, None)) for name in ("reset", "step"))
+    return all(callable(attribute(target, name)) for name in ("reset", "step"))
+
+
+def has(target: Any, name: str) -> bool:
+    """Return whether an object has an attribute of this name, and does not just answer to any, as Flax's `Rngs` does:
+    what it answers with may draw a random number."""
+    if not hasattr(target, name):
+        return False
+    return inspect.getattr_static(target, name, None) is not None or not hasattr(target, "no_attribute_of_anything")
+
+
+def attribute(target: Any, name: str) -> Any:
+    """Return an object's attribute; None where it has none."""
+    return getattr(target, name) if has(target, name) else None
 
 
 class Environment(Part):

@@ -28,7 +28,7 @@ from types import FrameType, FunctionType, GeneratorType, ModuleType, NoneType
 from typing import Any, NamedTuple
 
 from supervisor_core.run.fold.recomputed import is_measured
-from supervisor_core.training.objects import Environment, Part, is_environment
+from supervisor_core.training.objects import Environment, Part, attribute, has, is_environment
 from supervisor_core.training.variables import (
     asking,
     comparable_state,
@@ -179,7 +179,7 @@ class Values:
         parts = dict(self._parts(frame))
         for name, value in (*self._given.items(), *parts.items()):
             with self._looks_at(name):
-                if name in self._given or _is_module(value) or hasattr(value, "dataset"):
+                if name in self._given or _is_module(value) or has(value, "dataset"):
                     for path, item in _looked_into(shown(name), value):
                         _add(self._held, path, item)
                     if _is_module(value):
@@ -187,7 +187,7 @@ class Values:
                             _add(self._held, ".".join(filter(None, (shown(name), path))), item, "_modules")
         for name, value in parts.items():
             with self._looks_at(name):
-                if hasattr(value, "param_groups") or is_environment(value):
+                if has(value, "param_groups") or is_environment(value):
                     self._name(OBJECT, name, value)
                     self._optimizing.append(value)
                 elif self._is_range and _is_iterator(value):
@@ -198,7 +198,7 @@ class Values:
                     _add(self._own, name, value)
         named = {space.name for space in (*self._held.values(), *self._own.values())}
         self._variables = _space("", dict(variables_of(frame)), known=self.known, named=named)
-        self._kinds = tuple(name for name, value in self._given.items() if hasattr(value, "dataset"))
+        self._kinds = tuple(name for name, value in self._given.items() if has(value, "dataset"))
         return self._differing(is_early=True)
 
     @property
@@ -430,7 +430,7 @@ class Known:
     def __contains__(self, value: Any) -> bool:
         if _is_module(value):
             return False  # some of its tensors may be
-        state = value.state if hasattr(value, "param_groups") else value
+        state = value.state if has(value, "param_groups") else value
         keys = (id(value), id(state), _memory_of(value))
         return any(self._found[key]() is not None for key in keys if key in self._found)
 
@@ -442,11 +442,11 @@ class Known:
         if id(item) in self._found or isinstance(item, (int, float, str, type, NoneType)):
             return
         self._found |= dict.fromkeys({id(item), _memory_of(item)} - {None}, _weak(item))
-        parts: list[Any] = [*getattr(item, "_schedulers", ())]
+        parts: list[Any] = [*(attribute(item, "_schedulers") or ())]
         if _is_module(item):
             self._modules.update(item.modules())
             parts += (*item.parameters(), *item.buffers())
-        elif isinstance(item, Environment) or hasattr(item, "param_groups"):
+        elif isinstance(item, Environment) or has(item, "param_groups"):
             parts.append(item.target if isinstance(item, Environment) else item.state)
         elif type(item) in (dict, list, tuple):
             parts += item.values() if isinstance(item, dict) else item
@@ -533,15 +533,15 @@ def _differ(now: tuple[Any, ...], before: tuple[Any, ...]) -> bool:
 def _looked_into(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the objects whose attributes are compared: the modules of a module, the layers of a model, and what the
     dataset, the samplers and the ``collate_fn`` of a loader reach."""
-    layers = getattr(value, "_flatten_layers", None)
+    layers = attribute(value, "_flatten_layers")
     if callable(layers):  # of Keras, on PyTorch, too
         yield from ((f"{name}.layers[{at}]" if at else name, item) for at, item in enumerate(layers()))
     elif _is_module(value):
         yield from ((f"{name}.{path}" if path else name, item) for path, item in value.named_modules())
-    elif not hasattr(value, "dataset"):
+    elif not has(value, "dataset"):
         yield name, value
     for part in ("dataset", "collate_fn", "sampler", "batch_sampler"):
-        if not hasattr(inner := getattr(value, part, None), "state_dict"):
+        if not has(inner := attribute(value, part), "state_dict"):
             yield from ((f"{name}.{part}{path}", item) for path, item in reachable(inner))
 
 
@@ -579,7 +579,7 @@ def _within(value: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield what a value holds: what stands behind the value's name, the part, and the attributes that have it."""
     if isinstance(value, (dict, list, tuple)):
         for key, part in islice(value.items() if isinstance(value, dict) else enumerate(value), MOST_PARTS):
-            if is_generator(part) or hasattr(part, "param_groups") or _is_module(part) or _is_owned(part):
+            if is_generator(part) or has(part, "param_groups") or _is_module(part) or _is_owned(part):
                 yield f"[{key!r}]", part, None
     elif _is_module(value):
         for path, module in islice(value.named_modules(prefix=""), MOST_TENSORS):

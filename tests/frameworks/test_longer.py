@@ -4,6 +4,7 @@ has then is what one longer run has, bit by bit."""
 from __future__ import annotations
 
 import importlib
+import os
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -154,6 +155,7 @@ def transformers_train(logdir: Path, epochs: int, say: Say, *, counts: str = "ep
 
 def keras_fit(logdir: Path, epochs: int, say: Say) -> None:
     """Keras."""
+    os.environ.setdefault("KERAS_BACKEND", "torch")
     import keras
     import numpy as np
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from supervisor_core.training.api import supervise
+from supervisor_core.training.objects import has
 from supervisor_core.training.state import NO_DATA_POSITION
 from tests.training.parts import Part
 
@@ -123,3 +124,27 @@ def test_an_environment_with_a_state_is_an_object_as_others(tmp_path: Path) -> N
                 env.at += 1
     assert env.at == 4
     assert run.exactness is not None and run.exactness.reasons == (NO_DATA_POSITION,)
+
+
+def test_an_object_that_answers_to_any_name_is_not_asked(tmp_path: Path) -> None:
+    """Such an answer may draw a random number, as with the `Rngs` of Flax: the training would be another one."""
+
+    class Answers:
+        drawn = 0
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return self
+
+        def __call__(self) -> Answers:
+            type(self).drawn += 1
+            return self
+
+        __iter__ = __call__
+
+    streams, state = Answers(), {"weights": 1.0}
+    with supervise(tmp_path, state={"model": state}, save_secs=None, save_steps=1) as run:
+        for _ in run.steps(3):
+            assert streams.drawn == 0
+    assert not has(streams, "param_groups") and has(streams, "drawn")
