@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.events.chunk_builder import created_at
-from supervisor_core.storage.filesystem import DirectoryEntry, FileStatus, ReadFilesystem
+from supervisor_core.storage.filesystem import MOST_LEVELS, DirectoryEntry, FileStatus, ReadFilesystem
 from supervisor_core.storage.local import join, source_of
 
 CLOCK_TICK_SECS = 2.0
@@ -24,6 +24,9 @@ MAX_NAMES = 100
 to links could double the runs at every level."""
 MAX_NESTED_NAMES = 8
 """The same limit for a name that leads through more than one link."""
+
+MAX_LINKED = 50_000
+"""Limit of the names that are walked through the links of one owner, of all directories."""
 
 MAX_FILES = 5_000
 """Limit of the events files read of one directory: the newest, by the seconds in their names."""
@@ -172,7 +175,7 @@ class DirectoryTree:
     """All directories below a logdir, symbolic links followed, but not into a directory that is being walked already.
 
     Of many names of one directory through links the shallowest count first, then the first by name. Their number is
-    bounded for each owner of links, so that one user's links cannot displace another's.
+    bounded for each owner of links, so that one user's links cannot displace another's. So is the depth.
 
     Args:
         root: the logdir.
@@ -185,13 +188,13 @@ class DirectoryTree:
         self._source = source_of(root) if filesystem is None else filesystem
         self._clock = clock
         self._known: dict[str, Directory] = {}
-        self._unfollowed = 0
+        self._unfollowed = self._too_deep = 0
 
     def refresh(self) -> None:
         """Walk the tree."""
         known: dict[str, Directory] = {}
-        names: Counter[tuple[tuple[int, int], int | None]] = Counter()
-        self._unfollowed = 0
+        names: Counter[tuple[tuple[int, int] | None, int | None]] = Counter()
+        self._unfollowed = self._too_deep = 0
         pending = [_Step(".", self.root)]
         linked: list[tuple[tuple[int, str], _Step]] = []
         while pending or linked:
@@ -207,13 +210,20 @@ class DirectoryTree:
                     heapq.heappush(linked, (sub.rank, sub))
         self._known = known
 
-    def _walk(self, step: _Step, names: Counter[tuple[tuple[int, int], int | None]]) -> Directory | None:
+    def _walk(self, step: _Step, names: Counter[tuple[tuple[int, int] | None, int | None]]) -> Directory | None:
         """List a directory; None where it does not exist, or is not walked under this name.
 
         Args:
-            names: how many names each directory has through the links of each owner so far.
+            names: how many names each directory has through the links of each owner so far; None: all directories.
         """
+        if step.name.count("/") >= MOST_LEVELS:
+            self._too_deep += 1
+            return None
         if step.links:
+            names[None, step.owner] += 1
+            if names[None, step.owner] > MAX_LINKED:
+                self._unfollowed += 1
+                return None
             try:
                 identity = _identity(self._source.stat(step.path))
             except (OSError, ValueError):
@@ -246,8 +256,14 @@ class DirectoryTree:
     def problems(self) -> Iterator[str]:
         """Yield the reasons why directories could not be listed."""
         yield from (directory.problem for directory in self._known.values() if directory.problem is not None)
+        if self._too_deep:
+            yield (
+                f"{self.root} holds {self._too_deep:,} directories more than {MOST_LEVELS} deep, which are not looked "
+                "into."
+            )
         if self._unfollowed:
             yield (
-                f"{self.root} holds directories under more than {MAX_NAMES} names, by symbolic links; "
+                f"{self.root} holds directories under more than {MAX_NAMES} names, or {MAX_LINKED:,} names of such, by "
+                f"symbolic links; "
                 f"{self._unfollowed:,} of these names are not followed."
             )

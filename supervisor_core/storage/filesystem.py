@@ -16,6 +16,8 @@ over, and `OSError` if that is unknown: then try again later. See `supervisor_co
 
 FIRST_BYTES = 4 * 1024
 """Size of the first piece that a reader of a growing file asks for; each of the next is four times as long."""
+MOST_LEVELS = 64
+"""How deep below a logdir directories are looked into. Each level of a path costs memory for all of it."""
 
 
 def unguarded() -> None:

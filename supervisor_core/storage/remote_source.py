@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 
 from supervisor_core.base.clock import Clock
-from supervisor_core.storage.filesystem import FIRST_BYTES, DirectoryEntry, Range, RemoteStatus
+from supervisor_core.storage.filesystem import FIRST_BYTES, MOST_LEVELS, DirectoryEntry, Range, RemoteStatus
 from supervisor_core.storage.remote import RemoteFilesystem
 
 NAMES_OF_A_REQUEST = 1000
@@ -56,6 +56,8 @@ class RemoteSource:
         self._root = ""
         self._names: dict[str, dict[str, bool]] = {}
         """Directory -> name -> whether it is one, of all below the root. Empty before the first listing."""
+        self._leading = set[str]()
+        """The directories on the ways to watched files."""
         self._sizes: dict[str, int] = {}
         """Of the watched files."""
         self._grown_at: dict[str, float] = {}
@@ -108,13 +110,19 @@ class RemoteSource:
         self._to_wait = (requests - 1) // LOOK_LISTINGS
         names: dict[str, dict[str, bool]] = {self._root: {}}
         sizes: dict[str, int] = {}
+        leading = set[str]()
         for path, status in found:
-            if "//" in f"{path.removeprefix(self._root)}/":  # a store takes that for a name; no path leads there
+            below = path.removeprefix(self._root).split("/")[1:]
+            if not {"", ".", ".."}.isdisjoint(below):  # a store takes these for names; no path leads there
                 continue
             is_directory = stat.S_ISDIR(status.st_mode)
+            leads = not is_directory and is_watched(below[-1])
+            if len(below) > MOST_LEVELS + 1:  # who walks there says that it goes no deeper
+                path, is_directory = "/".join((self._root, *below[: MOST_LEVELS + 1])), True
+                leading.add(path)
             if is_directory:
                 names.setdefault(path, {})
-            elif is_watched(path.rpartition("/")[2]):
+            elif leads:
                 sizes[path] = status.st_size
                 if path not in self._sizes and status.st_mtime_ns:
                     idle = max(0.0, wall - status.st_mtime_ns / 1e9)
@@ -122,12 +130,14 @@ class RemoteSource:
                 elif self._sizes.get(path) != status.st_size:
                     self._grown_at[path] = now
             above, _, name = path.rpartition("/")
-            while name not in names.setdefault(above, {}):
-                names[above][name] = is_directory
+            while name not in names.setdefault(above, {}) or (leads and above not in leading):
+                names[above].setdefault(name, is_directory)
+                if leads:
+                    leading.add(above)
                 if above == self._root:
                     break
                 (above, _, name), is_directory = above.rpartition("/"), True
-        self._names, self._sizes = names, sizes
+        self._names, self._sizes, self._leading = names, sizes, leading
         self._grown_at = {path: at for path, at in self._grown_at.items() if path in sizes and now - at <= LIVE_SECS}
         self._version += 1
 
@@ -175,9 +185,12 @@ class RemoteSource:
         return RemoteReadFile(self, path)
 
     def entries(self, directory: str) -> Iterable[DirectoryEntry]:
-        """See `supervisor_core.storage.filesystem.ReadFilesystem`."""
+        """See `supervisor_core.storage.filesystem.ReadFilesystem`; of the directories only those that lead to watched
+        files."""
         if self._is_known(directory):
-            return [DirectoryEntry(*each) for each in self._names.get(directory.rstrip("/"), {}).items()]
+            own, leading = directory.rstrip("/"), self._leading
+            found = self._names.get(own, {}).items()
+            return [DirectoryEntry(*each) for each in found if not each[1] or f"{own}/{each[0]}" in leading]
         self.requests += 1
         return self._filesystem.entries(directory)
 

@@ -282,6 +282,27 @@ def test_no_links_hide_anothers_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "not followed" in index.problems[0].text
 
 
+def test_all_names_through_links_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of many directories that are linked a few times each; what is no link counts for nothing."""
+    monkeypatch.setattr(directory, "MAX_LINKED", 10)
+    for number in range(20):
+        write(tmp_path / f"d{number}", 1)
+        (tmp_path / f"d{number}" / "link").symlink_to(tmp_path / f"d{(number + 1) % 20}")
+    index = refreshed(str(tmp_path))
+    assert len(index.runs) == 20 + 10 and "not followed" in index.problems[0].text
+
+
+def test_a_tree_has_a_depth(tmp_path: Path) -> None:
+    """What is deeper is not looked into, which is said once."""
+    write(tmp_path.joinpath(*["d"] * 64), 1)
+    write(tmp_path.joinpath(*["d"] * 66), 1)
+    index = refreshed(str(tmp_path))
+    assert list(index.runs) == ["/".join(["d"] * 64)]
+    assert [problem.text.partition(" holds ")[2] for problem in index.problems] == [
+        "1 directories more than 64 deep, which are not looked into."
+    ]
+
+
 def test_links_of_one_owner_count_for_no_other(tmp_path: Path) -> None:
     """Each owner of links has names of their own for the same directory, however early and shallow another's are."""
     target = tmp_path / "target"

@@ -345,10 +345,35 @@ def test_a_file_that_may_not_be_read_holds_up_nothing(fleet: Fleet) -> None:
 
 
 def test_keys_that_are_no_paths(fleet: Fleet) -> None:
-    """Keys with empty names in them are no runs, of an object store."""
-    fleet.put(f"/a//{EVENTS}")
-    fleet.put(f"b//{EVENTS}")
-    fleet.put(f"zz/{EVENTS}")
+    """Keys with empty names in them, or with what leads elsewhere in a file system, are no runs, and hide none."""
+    for name in ("/a//", "b//", "./", "../x/", "run-001/../", "run-002/./", "zz/"):
+        fleet.put(f"{name}{EVENTS}")
     while "find" not in fleet.look():
         pass
-    assert len(fleet.runs()) == 21
+    tree = DirectoryTree(ROOT, filesystem=fleet.source, clock=fleet.clock)
+    for _ in range(2):
+        tree.refresh()
+        assert [name for name, _ in tree.runs()] == sorted([*(f"run-{number:03}" for number in range(20)), "zz"])
+
+
+def test_deep_keys_cost_memory_in_proportion(fleet: Fleet) -> None:
+    """A key of a thousand directories is looked into for some levels, which is a problem of the logdir."""
+    fleet.put(f"{'d/' * 1000}{EVENTS}")
+    while "find" not in fleet.look():
+        pass
+    tree = DirectoryTree(ROOT, filesystem=fleet.source, clock=fleet.clock)
+    tree.refresh()
+    assert [len(list(found)) for found in (tree.runs(), tree.problems())] == [20, 1]
+    assert len(fleet.source._names) < 100
+
+
+def test_directories_without_events_are_not_walked(fleet: Fleet) -> None:
+    """Those of thousands of checkpoints, say: but their names are known."""
+    for number in range(1000):
+        fleet.put(f"run-001/ckpt-{number}/part")
+    while "find" not in fleet.look():
+        pass
+    tree = DirectoryTree(ROOT, filesystem=fleet.source, clock=fleet.clock)
+    tree.refresh()
+    assert len(tree._known) == 21
+    assert len((fleet.source.names(f"{ROOT}/run-001") or ((),))[0]) == 1001
