@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import chain
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.fair_share import fair_order
@@ -77,8 +80,8 @@ class LogdirIndex:
         self._tree = DirectoryTree(logdir, filesystem=self._source, clock=clock)
         self._runs: dict[str, RunIndex] = {}
         self._shown = self._runs
-        self.order: tuple[str, ...] = ()
-        """The names of the runs in the order in which the latest `refresh` has read them, or will."""
+        self.order: list[str] = []
+        """The names of the runs that the latest `refresh` has read to their ends, in that order."""
 
     @property
     def runs(self) -> Mapping[str, RunIndex]:
@@ -101,6 +104,7 @@ class LogdirIndex:
         *,
         take: Callable[[str, list[Chunk]], None] | None = None,
         begin: Callable[[RunIndex], None] | None = None,
+        limit_secs: float | None = None,
     ) -> LogdirChange:
         """Find the runs, and read the new records of each.
 
@@ -110,7 +114,10 @@ class LogdirIndex:
                 ``changed``, so that no more than one piece of one file (64 MiB) is held at a time.
             begin: called with each run that is new, before anything is read: it may `RunIndex.resume`. The first time,
                 runs are then read in the order of their newest files, the newest first.
+            limit_secs: how long what is new is read, but for a piece: of each owner's runs for about as long, those
+                first that were not read to their ends at the last call; None: to the end.
         """
+        were_read, self.order = frozenset(self.order), []
         if isinstance(self._source, RemoteSource):
             self._source.look(self.logdir, is_events_file, self._clock)
         self._tree.refresh()
@@ -134,24 +141,26 @@ class LogdirIndex:
         before, self._runs = self._runs, {name: self._run(name, found[name]) for name in sorted(found)}
         changed: dict[str, list[Chunk]] = {}
         self._shown = self._runs
-        self.order = tuple(self._runs)
+        order = list(self._runs)
         if begin is not None:
             for name, run in self._runs.items():
                 if name not in before:
                     begin(run)
             if not before:
-                self.order = tuple(sorted(self._runs, key=lambda name: -written_at(found[name], self._source)))
+                order.sort(key=lambda name: -written_at(found[name], self._source))
+        order.sort(key=were_read.__contains__)
         if isinstance(self._source, RemoteSource):
-            self._source.read_ahead([new for run in self._runs.values() for new in run.grown()])
+            self._source.read_ahead([new for name in order for new in self._runs[name].grown()])
         try:
-            for done, name in enumerate(self.order, 1):
-                for chunk in self._runs[name].pieces():
-                    if take is not None:
-                        take(name, [chunk])
-                    else:
-                        changed.setdefault(name, []).append(chunk)
-                if on_progress is not None:
-                    on_progress(done, len(self._runs))
+            for name, chunk in self._pieces(order, limit_secs):
+                if chunk is None:
+                    self.order.append(name)
+                    if on_progress is not None:
+                        on_progress(len(self.order), len(order))
+                elif take is not None:
+                    take(name, [chunk])
+                else:
+                    changed.setdefault(name, []).append(chunk)
         finally:
             if isinstance(self._source, RemoteSource):
                 self._source.stop_read_ahead()
@@ -160,6 +169,36 @@ class LogdirIndex:
             removed=tuple(name for name in before if name not in self._runs),
             changed=changed,
         )
+
+    def _pieces(self, order: list[str], limit_secs: float | None) -> Iterator[tuple[str, Chunk | None]]:
+        """Yield each run's pieces, then None: one run after the other; within a limit, by turns of their owners."""
+        if limit_secs is None:
+            for name in order:
+                yield from ((name, chunk) for chunk in self._runs[name].pieces())
+                yield name, None
+            return
+        waiting: dict[int | None, deque[tuple[str, Iterator[Chunk]]]] = {}
+        for name in order:
+            run = self._runs[name]
+            waiting.setdefault(run.owner, deque()).append((name, run.pieces(SHORT_PIECE_BYTES)))
+        turns = [(0.0, number, runs) for number, runs in enumerate(waiting.values())]
+        while turns and sum(taken for taken, *_ in turns) < limit_secs:
+            taken, number, runs = heappop(turns)
+            name, pieces = runs.popleft()
+            began = self._clock.monotonic()
+            chunk = next(pieces, None)
+            yield name, chunk
+            if chunk is not None:  # what has nothing new takes no other run's time
+                taken += self._clock.monotonic() - began
+                if self._runs[name].has_new:
+                    runs.append((name, pieces))
+                else:
+                    yield from ((name, rest) for rest in (*pieces, None))
+            if runs:
+                heappush(turns, (taken, number, runs))
+        for name, _ in chain(*(runs for *_, runs in turns)):
+            if not self._runs[name].has_new:
+                yield name, None
 
     def _is_asked_for(self, name: str) -> bool:
         if self._include is not None and not self._include.search(name):
@@ -191,6 +230,8 @@ def written_at(directory: Directory, source: ReadFilesystem) -> float:
 
 PIECE_BYTES = 64 * 1024 * 1024
 """Size of the pieces in which a file is read: some 1.3 million scalars."""
+SHORT_PIECE_BYTES = 4 * 1024 * 1024
+"""The same where each owner's runs have their turns: telemetry takes a second or two."""
 
 
 class RunIndex:
@@ -227,6 +268,8 @@ class RunIndex:
         self._names: tuple[str, ...] = ()
         self._readers: dict[str, EventsFileReader] = {}
         self._siblings: dict[tuple[int, int], str] = {}
+        self._gone: list[Chunk] = []
+        """Of deleted files, not yet taken."""
 
     @property
     def directory(self) -> str:
@@ -279,8 +322,9 @@ class RunIndex:
         """Return the new chunks of `pieces` as a list."""
         return list(self.pieces())
 
-    def pieces(self) -> Iterator[Chunk]:
-        """Yield the new chunks of each file, in the files' order; a large file piece by piece.
+    def pieces(self, most_bytes: int | None = None) -> Iterator[Chunk]:
+        """Yield the new chunks of each file, in the files' order; a large file in pieces of so many bytes. What is not
+        taken comes with the next call.
 
         Records that are appended while a file is read wait for the next call, so that a fast writer cannot keep this
         one from ending. A file that was deleted since the last call gives one empty chunk with ``from_start``.
@@ -288,7 +332,9 @@ class RunIndex:
         if not self._is_listed:
             self._directory.refresh()
         if self._directory.events != self._names:
-            yield from self._match_names()
+            self._gone += self._match_names()
+        while self._gone:
+            yield self._gone.pop(0)
         self._siblings.clear()
         if self._directory.links:
             for name, reader in self._readers.items():
@@ -299,7 +345,7 @@ class RunIndex:
             goal: int | None = None  # its size at first: reading a growing file ends, too
             reading = True
             while reading:
-                chunk = reader.read(PIECE_BYTES)
+                chunk = reader.read(most_bytes or PIECE_BYTES)
                 if chunk is not None:
                     yield chunk
                     if self._readers is not readers:  # `resume` meanwhile
@@ -318,6 +364,11 @@ class RunIndex:
             new = reader.grown()
             if new is not None:
                 yield new
+
+    @property
+    def has_new(self) -> bool:
+        """Whether `pieces` has something to read."""
+        return self._directory.events != self._names or any(True for _ in self.grown())
 
     def _match_names(self) -> list[Chunk]:
         """Update the readers to one for each name; return a chunk for each deleted file."""

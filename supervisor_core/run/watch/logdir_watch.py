@@ -8,14 +8,17 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import math
 import os
 import stat
 from collections.abc import Callable, Iterator
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock, boot_secs
+from supervisor_core.base.fair_share import fair_turns
 from supervisor_core.base.shard import RunShard
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.run.model.snapshot import LogdirSnapshot
+from supervisor_core.run.model.words import counted
 from supervisor_core.run.watch.copies import CopyMarks
 from supervisor_core.run.watch.hparam_runs import HParamsByPlace
 from supervisor_core.run.watch.plain_writers import PlainWriters
@@ -28,6 +31,11 @@ from supervisor_core.storage.remote_source import RemoteSource
 
 _LOG = logging.getLogger("supervisor_core")
 
+LOOK_SECS = 5.0
+"""How long a look but the first reads what is new, and how long it puts runs together: by turns of their owners."""
+BEHIND_SECS = 60.0
+"""From when on a run that the looks have no time for is a problem."""
+_BEHIND = f"as of an earlier look: the runs of one owner take more than a look has for them, {LOOK_SECS:g} s for all"
 _RUNS_A_COLLECTION = 100
 """Runs read between two collections of garbage during the first look."""
 
@@ -96,7 +104,6 @@ class LogdirWatch:
         self._writers = PlainWriters()
         self._runs: dict[str, RunTracker] = {}
         self._copies, self._hparams = CopyMarks[str](), HParamsByPlace()
-        self._done = 0
         self._cache = None if cache is None else RunCache(cache, logdir, kept_ticks, all_saves=all_saves)
         self._holds_all = include is None and exclude is None
 
@@ -113,12 +120,11 @@ class LogdirWatch:
         """
         problems: list[str] = []
         unread: str | None = None
-        self._done = 0
         self._writers.clear()
         is_first = not self._runs
+        limit_secs = None if is_first else LOOK_SECS
 
         def progressed(done: int, total: int) -> None:
-            self._done = done
             if is_first:
                 self._run(self._index.order[done - 1]).settle(self._clock.wall(), boot_secs(self._clock))
                 if done % _RUNS_A_COLLECTION == 0:
@@ -129,9 +135,9 @@ class LogdirWatch:
 
         try:
             with _collector_paused() if is_first else contextlib.nullcontext():
-                self._read(progressed)
-                if self._find_deaths():
-                    self._read()  # what they wrote before: how they ended, perhaps
+                self._read(progressed, limit_secs)
+                if self._find_deaths(limit_secs):
+                    self._read(None, limit_secs)  # what they wrote before: how they ended, perhaps
         except Exception as error:  # clients of object stores raise what they like; the next look may go well
             _LOG.debug("Looking at %s failed", self.logdir, exc_info=True)
             problems.append(f"{self.logdir} cannot be looked at: {error!r}.")
@@ -142,12 +148,19 @@ class LogdirWatch:
         self._presence.clear()
         now, boot_now = self._clock.wall(), boot_secs(self._clock)
         self._runs = {name: self._run(name) for name in self._index.runs}
-        done = self._index.order if unread is None else self._index.order[: self._done]
-        was_read = frozenset(done)
-        runs = {
-            name: watch.refresh(now, boot_now, None if name in was_read else unread)
-            for name, watch in self._runs.items()
-        }
+        was_read, behind = frozenset(self._index.order), self._clock.monotonic() - BEHIND_SECS
+
+        def visit(watch: RunTracker) -> bool:
+            before, name = watch.last, watch.index.name
+            why = None if name in was_read else unread or (_BEHIND if watch.read_at < behind else None)
+            watch.refreshed_at = self._clock.monotonic()
+            return watch.refresh(now, boot_now, why) is not before
+
+        self._by_turns(limit_secs, visit)
+        late = sum(min(watch.read_at, watch.refreshed_at) < behind for watch in self._runs.values())
+        if late and unread is None:
+            problems.append(f"{self.logdir}: {counted(late, 'run')} {_BEHIND}.")
+        runs = {name: last for name, watch in self._runs.items() if (last := watch.last) is not None}
         if unread is None:
             self._keep()
             if is_first and self._cache is not None and self._holds_all and not problems and self._index.is_reachable:
@@ -170,12 +183,36 @@ class LogdirWatch:
         """Bring the cache up to date."""
         self._keep()
 
-    def _read(self, progressed: Callable[[int, int], None] | None = None) -> None:
+    def _read(self, progressed: Callable[[int, int], None] | None, limit_secs: float | None) -> None:
         self._index.refresh(
             progressed,
             take=lambda name, chunks: self._run(name).update(chunks),
             begin=lambda index: self._run(index.name).begin(),
+            limit_secs=limit_secs,
         )
+        now = self._clock.monotonic()
+        for name in self._index.runs.keys() & self._index.order:
+            self._run(name).read_at = now
+
+    def _by_turns(self, limit_secs: float | None, visit: Callable[[RunTracker], bool]) -> None:
+        """Visit runs by turns of their owners, those first that waited longest, as long as there is time.
+
+        Args:
+            limit_secs: how long; None: all runs.
+            visit: returns whether the time that it took counts.
+        """
+        order = sorted(self._index.runs, key=lambda name: self._run(name).refreshed_at)
+        turns = fair_turns(order, lambda name: self._index.runs[name].owner)
+        left, name = math.inf if limit_secs is None else limit_secs, next(turns, None)
+        while name is not None and left > 0:
+            began = self._clock.monotonic()
+            counts = visit(self._run(name))
+            took = self._clock.monotonic() - began if counts else 0.0
+            left -= took
+            try:
+                name = turns.send(round(1e6 * took))
+            except StopIteration:
+                return
 
     def _keep(self) -> None:
         """Write the runs that have ended since into the cache."""
@@ -183,11 +220,18 @@ class LogdirWatch:
             return
         self._cache.keep(watch.kept() for watch in self._runs.values() if watch.is_to_keep)
 
-    def _find_deaths(self) -> bool:
+    def _find_deaths(self, limit_secs: float | None) -> bool:
         """Find the processes that are over without a record of it; return whether there are some since the last
         time."""
         now, boot_now = self._clock.wall(), boot_secs(self._clock)
-        return any([self._run(name).look_around(now, boot_now) for name in self._index.runs])
+        found = []
+
+        def visit(watch: RunTracker) -> bool:
+            found.append(watch.look_around(now, boot_now))
+            return True
+
+        self._by_turns(limit_secs, visit)
+        return any(found)
 
     def _run(self, name: str) -> RunTracker:
         index, watch = self._index.runs[name], self._runs.get(name)

@@ -6,6 +6,7 @@ What a session cannot write into its events file is looked up elsewhere, see `li
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -82,6 +83,8 @@ class RunTracker:
         all_saves: bool = True,
     ) -> None:
         self.index = index
+        self.read_at = self.refreshed_at = -math.inf
+        """When it was read to its end, and put together, by the monotonic clock of who looks."""
         self._presence, self._writers = presence, writers
         self._kept_ticks, self._all_saves = kept_ticks, all_saves
         self._cache = cache
@@ -135,6 +138,11 @@ class RunTracker:
 
     def _new_fold(self) -> RunFold:
         return RunFold(self.index.name, kept_ticks=self._kept_ticks, all_saves=self._all_saves)
+
+    @property
+    def last(self) -> WatchedRun | None:
+        """The run as of the last `refresh`; None before the first."""
+        return self._last
 
     def begin(self) -> None:
         """Go on from what the cache has of the run."""

@@ -20,6 +20,7 @@ from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.model.run import DOWNTIME
 from supervisor_core.run.watch import logdir_watch
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from tests.conftest import StillClock
 from tests.story.run_file import RunFile
 
 
@@ -309,7 +310,7 @@ def test_what_a_broken_look_did_not_reach_was_not_read(
     watch = LogdirWatch(str(tmp_path), clock=clock)
     watch.refresh()
 
-    def fails(self: RunIndex) -> None:
+    def fails(self: RunIndex, most_bytes: int | None = None) -> None:
         if self.name == "b":
             raise RuntimeError("a client of an object store")
         yield from ()
@@ -319,6 +320,41 @@ def test_what_a_broken_look_did_not_reach_was_not_read(
     assert {name: run.read_ok for name, run in snapshot.runs.items()} == {"a": True, "b": False, "c": False}
     monkeypatch.undo()
     assert all(run.read_ok for run in watch.refresh().runs.values())
+
+
+class _Ticking(StillClock):
+    """A clock by which everything takes a second."""
+
+    ticks = 0.0
+
+    def monotonic(self) -> float:
+        self.ticks += 1.0
+        return self.now + self.ticks
+
+
+def test_a_flood_of_one_owners_runs_holds_up_no_others(
+    tmp_path: Path, writing, clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All looks but the first have a limit, in which each owner's runs have their turns. What they do not come to is
+    read later, those first that have waited, and is a problem if that is too late."""
+    monkeypatch.setattr(RunIndex, "owner", property(lambda self: self.name[:4]))
+    names = [*(f"evil-{number:02}" for number in range(20)), "ours"]
+    files = {name: writing.RunFile(tmp_path / name).ready().beat(clock.now - 1, steps=5) for name in names}
+    watch = LogdirWatch(str(tmp_path), clock=_Ticking(clock.now))
+    watch.refresh()
+    for name in names:
+        files[name].beat(clock.now, steps=7)
+    behind = []
+    for _ in range(10):
+        snapshot = watch.refresh()
+        assert snapshot.runs["ours"].run.step == 7 and snapshot.runs["ours"].read_ok
+        behind.append(sum(seen.run.step != 7 for seen in snapshot.runs.values()))
+    assert behind == sorted(behind, reverse=True) and behind[0] > 10 and behind[-1] == 0
+    for name in names:
+        files[name].beat(clock.now, steps=9)
+    monkeypatch.setattr(logdir_watch, "BEHIND_SECS", 1.0)
+    (problem,) = watch.refresh().problems
+    assert "runs as of an earlier look" in problem
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["over", "live"])
