@@ -35,6 +35,7 @@ from supervisor_core.cli.logdirs import (
 )
 from supervisor_core.cli.text import OnProgress, Output, bold, literal, progress_bar, runs_bar
 from supervisor_core.events.chunk import FileFacts
+from supervisor_core.events.directory import MAX_PROBLEMS
 from supervisor_core.events.index import LogdirIndex
 from supervisor_core.run.model.words import counted
 from supervisor_core.storage.filesystem import Filesystem
@@ -151,11 +152,11 @@ def _verify_logdir(
 ) -> tuple[list[RunVerdict], list[str]]:
     """Return the verdict of each run of a logdir, and what could not be searched."""
     filesystem, top = _directory(logdir.path)
-    unsearched: list[str] = []
+    refused: dict[str, str] = {}
 
     def on_error(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError) or error.filename == top:  # a save that has ended meanwhile
-            unsearched.append(error_text(error))
+            refused[str(error.filename)] = error_text(error)
 
     by_run: dict[str, list[CheckpointKind]] = {}
     with progress_bar(TextColumn("looking for checkpoints"), TimeElapsedColumn()):
@@ -172,7 +173,8 @@ def _verify_logdir(
             verdicts = {name: _with_values(verdict, filesystem, watch) for name, verdict in verdicts.items()}
     with runs_bar("events files") as on_progress:
         events, unlisted = verify_events(top, on_progress, include, exclude)
-    unsearched += [text for text in unlisted if not any(reason.split(":")[0] in text for reason in unsearched)]
+    unsearched = list(itertools.islice(refused.values(), MAX_PROBLEMS))
+    unsearched += [text for text in unlisted if text.partition(" cannot be listed: ")[0] not in refused]
     for name, files in events.items():
         path = top if name == "." else f"{top.rstrip('/')}/{name}"
         verdicts[name] = replace(verdicts.get(name) or RunVerdict(run=name, path=path), events=files)

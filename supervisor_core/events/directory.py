@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
+from supervisor_core.base.fair_share import fair_order
 from supervisor_core.events.chunk_builder import created_at
 from supervisor_core.storage.filesystem import MOST_LEVELS, DirectoryEntry, FileStatus, ReadFilesystem
 from supervisor_core.storage.local import join, source_of
@@ -27,6 +28,12 @@ MAX_NESTED_NAMES = 8
 
 MAX_LINKED = 50_000
 """Limit of the names that are walked through the links of one owner, of all directories."""
+
+MAX_DIRECTORIES = 500_000
+"""Limit of the directories of one owner; a store without owners has none."""
+
+MAX_PROBLEMS = 100
+"""Directories that cannot be listed and are named, by turns of their owners; of more their number is said."""
 
 MAX_FILES = 5_000
 """Limit of the events files read of one directory: the newest, by the seconds in their names."""
@@ -188,20 +195,26 @@ class DirectoryTree:
         self._source = source_of(root) if filesystem is None else filesystem
         self._clock = clock
         self._known: dict[str, Directory] = {}
-        self._unfollowed = self._too_deep = 0
+        self._unfollowed = self._too_deep = self._too_many = 0
 
     def refresh(self) -> None:
         """Walk the tree."""
         known: dict[str, Directory] = {}
         names: Counter[tuple[tuple[int, int] | None, int | None]] = Counter()
-        self._unfollowed = self._too_deep = 0
+        owned = Counter[int | None]()
+        self._unfollowed = self._too_deep = self._too_many = 0
         pending = [_Step(".", self.root)]
         linked: list[tuple[tuple[int, str], _Step]] = []
         while pending or linked:
             step = pending.pop() if pending else heapq.heappop(linked)[1]
+            above = step.above[-1].owner if step.above else None
+            if above is not None and owned[above] >= MAX_DIRECTORIES:
+                self._too_many += 1
+                continue
             directory = self._walk(step, names)
             if directory is None:
                 continue
+            owned[directory.owner] += 1
             known[step.name] = directory
             subs = list(step.into(directory))
             pending += [sub for sub in reversed(subs) if not sub.links]
@@ -255,7 +268,13 @@ class DirectoryTree:
 
     def problems(self) -> Iterator[str]:
         """Yield the reasons why directories could not be listed."""
-        yield from (directory.problem for directory in self._known.values() if directory.problem is not None)
+        unlisted = [directory for directory in self._known.values() if directory.problem is not None]
+        in_turns = fair_order(unlisted, lambda directory: directory.owner)
+        yield from (str(directory.problem) for directory in in_turns[:MAX_PROBLEMS])
+        if len(unlisted) > MAX_PROBLEMS:
+            yield f"{self.root} holds {len(unlisted) - MAX_PROBLEMS:,} more directories that cannot be listed."
+        if self._too_many:
+            yield f"{self.root} holds more than {MAX_DIRECTORIES:,} directories of one owner: not all are looked into."
         if self._too_deep:
             yield (
                 f"{self.root} holds {self._too_deep:,} directories more than {MOST_LEVELS} deep, which are not looked "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -297,3 +298,26 @@ def test_an_empty_run_with_a_torn_state_file(run: Run, tmp_path: Path) -> None:
     result = run("verify", tmp_path)
     assert result.exit_code == 1
     assert "A restart would begin at step 0: there is no checkpoint." in result.stdout
+
+
+@each("command", ["inspect", "verify"])
+def test_thousands_of_directories_that_cannot_be_searched(
+    command: str, run: Run, logdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred are named; of the others their number is said. The runs are shown."""
+    scandir = os.scandir
+    for number in range(300):
+        (logdir / f"closed-{number}").mkdir()
+
+    def refused(path: Any) -> Any:
+        if "closed-" in os.fspath(path):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    with EventsWriter(logdir / "first") as events:
+        events.scalar("loss", 1.0, 1)
+        monkeypatch.setattr(os, "scandir", refused)
+        output = run(command, logdir).output
+        monkeypatch.undo()
+    assert sum("closed-" in line for line in output.splitlines()) == 100
+    assert "200 more directories that cannot be listed" in output and "first" in output

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -290,6 +291,25 @@ def test_all_names_through_links_have_a_bound(tmp_path: Path, monkeypatch: pytes
         (tmp_path / f"d{number}" / "link").symlink_to(tmp_path / f"d{(number + 1) % 20}")
     index = refreshed(str(tmp_path))
     assert len(index.runs) == 20 + 10 and "not followed" in index.problems[0].text
+
+
+def test_directories_of_one_owner_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is below those of one owner beyond it is not looked into; another owner's are."""
+    monkeypatch.setattr(directory, "MAX_DIRECTORIES", 10)
+    for number in range(30):
+        (tmp_path / "evil" / str(number)).mkdir(parents=True)
+    write(tmp_path / "ours" / "run", 1)
+
+    class Owned(LocalFilesystem):
+        @staticmethod
+        def stat(path: str) -> Any:
+            found = os.stat(path)
+            facts = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
+            return SimpleNamespace(**{**facts, "st_uid": 1 if "evil" in path else 2})
+
+    index = refreshed(str(tmp_path), filesystem=Owned())
+    assert set(index.runs) == {"ours/run"} and len(index._tree._known) == 10 + 3
+    assert "not all are looked into" in index.problems[0].text
 
 
 def test_a_tree_has_a_depth(tmp_path: Path) -> None:
