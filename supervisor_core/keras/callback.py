@@ -77,6 +77,9 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
         self._random: dict[str, Any] | None = None
         self._resumes = self._skips = self._holds_siblings = self._is_probed = False
         self._looks = self._has_stepped = False
+        self._data: Any = None
+        self._batches = 0
+        """Of the present epoch, with those that were passed."""
         self._last_begins: float = math.inf
         self._last_call: AbstractContextManager[None] | None = None
         self._finalizer: Any = None
@@ -99,8 +102,10 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
         _set_back(self.model)
         _build(self.model, call)
         fit = FitNumber.next(self.logdir)
-        self._position = position = FitPosition(fit)
+        batches = " of ".join(call.facts.get(name, "?") for name in ("number of batches", "batch size"))
+        self._position = position = FitPosition(fit, batches)
         self._variables, self._siblings = ModelVariables(self.model), Siblings(callbacks)
+        self._data = call.data
         self._swaps = [item for item in callbacks if isinstance(item, keras.callbacks.SwapEMAWeights)]
         steps = self.params.get("steps")
         self._last_begins = math.inf if steps is None else steps - self.model.steps_per_execution
@@ -129,6 +134,7 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
         self.model._initial_epoch = None
         position = self._position
         self._siblings.begin()
+        self._batches = 0
         if not self._resumes:
             position.begin_epoch(epoch)
             return
@@ -160,12 +166,13 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
         if self._last_call is not None:
             self._last_call.__exit__(None, None, None)
             self._last_call = None
+        self._batches = batch + 1
         if self._skips:
             if batch + 1 >= self._position.batch:
                 self._skipped(logs)
             return
         run.save_point.is_in_step = False
-        self._position.batch = batch + 1
+        self._position.batch = self._batches
         if not self._is_probed:
             self._is_probed = True
             self._siblings.probe()
@@ -210,6 +217,9 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
         self._run.save_point.is_in_step = False
         if self._skips:
             self._skipped(None)
+        said = None if self.model.stop_training else self._position.length.ended(epoch, self._batches, self._data)
+        if said is not None:
+            self._run.notify(said)
         self._run.log({name: value for name, value in (logs or {}).items() if _is_number(value)})
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from supervisor_core.base.errors import CheckpointError
 from supervisor_core.training import random_state
 from supervisor_core.training.objects import Access, Part, access
-from supervisor_core.training.position import FitNumber
+from supervisor_core.training.position import EpochLength, FitNumber
 from supervisor_core.training.random_state import RandomSource, process_sources
 from supervisor_core.training.state import probe, summary
 from supervisor_core.training.tree import Copied, NumpyArrays, check_tree
@@ -166,10 +166,11 @@ class FitPosition(Part):
 
     Args:
         fit: which one it is.
+        batches: the size and number of the data's batches, which decide the length of an epoch.
     """
 
-    def __init__(self, fit: FitNumber) -> None:
-        self.fit = fit
+    def __init__(self, fit: FitNumber, batches: str = "") -> None:
+        self.fit, self._batches = fit, batches
         self.epoch = 0
         self.batch = 0
         """Batches consumed in this epoch."""
@@ -182,6 +183,7 @@ class FitPosition(Part):
         """What was loaded."""
         self.is_read = False
         """Whether the resume has been judged."""
+        self.length = EpochLength("Give fit() data that begin again with each epoch.")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position; the one that was loaded until `is_read`."""
@@ -194,6 +196,8 @@ class FitPosition(Part):
             "evaluating": self.is_evaluating,
             "over": self.is_over,
             "start": self.start,
+            "whole": self.length.whole,
+            "batches": self._batches,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -204,6 +208,8 @@ class FitPosition(Part):
             self.epoch, self.batch = int(state["epoch"]), int(state["batch"])
             self.is_evaluating, self.is_over = bool(state["evaluating"]), bool(state["over"])
             self.start = state["start"]
+            is_same = self.fit.is_this and state.get("batches") == self._batches
+            self.length.resume(state.get("whole") if is_same else None)
 
     def begin_epoch(self, epoch: int) -> None:
         """An epoch begins: keep the random states that its order is drawn from."""

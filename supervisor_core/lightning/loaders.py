@@ -75,10 +75,11 @@ class SupervisedLoader:
         """Return the position."""
         return self.position.state_dict() if self.resume is None else self.resume
 
-    def begin(self, epoch: int) -> None:
-        """Be at the start of the data."""
-        self.position.next_epoch()
+    def begin(self, epoch: int) -> str | None:
+        """Be at the start of the data; see `LoaderPosition.next_epoch`."""
+        said = self.position.next_epoch()
         self.position.epoch = epoch
+        return said
 
 
 class Pass:
@@ -185,10 +186,8 @@ class LoaderStates(Part):
             self._next(loader)
 
     def _next(self, loader: SupervisedLoader) -> None:
-        said = loader.position.short
-        loader.begin(self._epoch())
-        if said is None and loader.position.short is not None and not loader.is_exact:
-            self._notify(loader.position.short)
+        if (said := loader.begin(self._epoch())) is not None:
+            self._notify(said)
 
     def before_fetch(self, passes: list[Any], *, ahead: bool) -> None:
         """Have each pass that has fetched nothing begin where it has to.

@@ -79,7 +79,7 @@ class SupervisedLoop(InLoop):
         self._unsaved = UnsavedOptimizers((*parts, *run.state.objects.values()))
         self._error: BaseException | None = None
         self._generator: Generator[Any, None, None] | None = None
-        self._was_left = self._is_entered = self._is_begun = self._has_batches = self._has_said = False
+        self._was_left = self._is_entered = self._is_begun = self._has_batches = False
         self._is_enumerated = False
         self._pass: EpochPass | None = None
         self._has_ended = False
@@ -201,11 +201,8 @@ class SupervisedLoop(InLoop):
             self._next_epoch()
 
     def _next_epoch(self) -> None:
-        position = self._position
-        position.next_epoch()
-        if isinstance(position, LoaderPosition) and position.short is not None and not self._has_said:
-            self._has_said = True
-            self.run.notify(position.short)
+        if (said := self._position.next_epoch()) is not None:
+            self.run.notify(said)
 
     def _has_epoch(self) -> bool:
         """Whether an epoch is to begin, or to go on: before its order is drawn."""

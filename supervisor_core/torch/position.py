@@ -37,7 +37,7 @@ from torch.utils.data import (
 from supervisor_core.torch.workers import Draws, iterate
 from supervisor_core.training import random_state
 from supervisor_core.training.objects import Part
-from supervisor_core.training.position import BATCHES, all_samplers, is_known_loader, unknown_order
+from supervisor_core.training.position import BATCHES, EpochLength, all_samplers, is_known_loader, unknown_order
 from supervisor_core.training.random_state import RandomSource
 
 WORKERS_DRAW = (
@@ -66,14 +66,11 @@ ONCE = (
 
 EMPTY = f"The loader ({{}}) yields no batch at the start of an epoch. {ONCE}"
 
-STILL_THERE = (
-    "The loader ({}) yields no batch at the start of an epoch: after a resume its dataset does not begin again. Use a "
-    "plain DataLoader, or replay=True, which is exact."
-)
+PLAIN = "Use a plain DataLoader, or replay=True, which is exact."
 
-SHORT = (
-    "Epoch {} has ended after {} batches, and the first whole one had {}: after a resume the loader ({}) leaves "
-    "samples out. Use a plain DataLoader, or replay=True, which is exact."
+STILL_THERE = (
+    "The loader ({}) yields no batch at the start of an epoch: after a resume its dataset does not begin again. "
+    + PLAIN
 )
 
 
@@ -126,11 +123,7 @@ class LoaderPosition(Part):
         self.draws = Draws(loader)
         """Whether the data are seen to draw random numbers."""
         self._is_stateful = own_state and not replay and _is_own(loader)
-        self._whole: int | None = None
-        """Batches of the first whole epoch of the run."""
-        self._is_resumed = False
-        self.short: str | None = None
-        """What is said of an epoch that has ended, after a resume, with fewer batches than that: a sentence."""
+        self._length, self._is_resumed = EpochLength(PLAIN), False
         self._batch_size = None if self._is_stateful else batch_size
 
     @property
@@ -180,8 +173,8 @@ class LoaderPosition(Part):
             state["generators"] = self._generator_states()
         if self._start is None and not self._sets_epoch:
             state["epochs"] = self._told_epochs()
-        if self._whole is not None:
-            state["whole"] = self._whole
+        if self._length.whole is not None:
+            state["whole"] = self._length.whole
         if draws := self.draws.state_dict():
             state["draws"] = draws
         if self.is_over:
@@ -210,7 +203,8 @@ class LoaderPosition(Part):
                 self.shift = _shift(min(consumed, self._samples or consumed) - state["batch"] * now)
         self.epoch, self.batch, self._start = int(state["epoch"]), int(state["batch"]), state["start"]
         self._loaded, self.is_over = state, bool(state.get("over"))
-        self._whole, self._is_resumed = state.get("whole") if before == now else None, True
+        self._length.resume(state.get("whole") if before == now else None)
+        self._is_resumed = True
         self._follows = bool(state.get("follows"))
         self.draws.load_state_dict(state.get("draws", {}))
         if self._is_stateful and state.get("loader") is not None:
@@ -256,15 +250,13 @@ class LoaderPosition(Part):
         random_state.restore(self._sources(), present)
         return iterator
 
-    def next_epoch(self) -> None:
-        """The present epoch is over."""
-        if self._start is not None and not self.is_over:  # else the program has left the rest out
-            if self._whole is None:
-                self._whole = self.batch
-            elif self._is_resumed and self.short is None and self.batch < self._whole:
-                self.short = SHORT.format(self.epoch, self.batch, self._whole, type(self._loader).__name__)
+    def next_epoch(self) -> str | None:
+        """The present epoch is over; return what is to be said of it. See `EpochLength`."""
+        is_whole = self._start is not None and not self.is_over  # else the program has left the rest out
+        said = self._length.ended(self.epoch, self.batch, self._loader) if is_whole else None
         self._follows = self._follows or self._start is not None
         self.epoch, self.batch, self._start, self.is_over = self.epoch + 1, 0, None, False
+        return said
 
     def let_go(self) -> None:
         """Hold the loader no more: nothing is saved or iterated any more."""
@@ -476,9 +468,10 @@ class RangePosition(Part):
         """Return none."""
         return []
 
-    def next_epoch(self) -> None:
+    def next_epoch(self) -> str | None:
         """The range is over. It is not saved that it is: a later session may have a longer one."""
         self.epoch = 1
+        return None
 
 
 def counts_steps(loader: Any, epochs: int) -> TypeGuard[range]:

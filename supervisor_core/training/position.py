@@ -1,5 +1,5 @@
-"""Where a training stands, as far as the adapters have it in common: in which ``fit`` of the program (`FitNumber`), and
-how many batches after its last step (`Accumulated`)."""
+"""Where a training stands, as far as the adapters have it in common: in which ``fit`` of the program (`FitNumber`), how
+many batches after its last step (`Accumulated`), and whether its epochs are as long as before (`EpochLength`)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,40 @@ NO_STEP = (
     "steps, give that one to the training's session."
 )
 ACCUMULATED = "It was saved with the gradients of {} accumulated batches, which are not captured."
+
+
+SHORT = (
+    "Epoch {} has ended after {} {}, and the first whole one had {}: after a resume the data ({}) leave samples out. {}"
+)
+
+
+class EpochLength:
+    """The length of a run's epochs. After a resume one may be shorter than the first whole one, where the data do not
+    begin again: the run leaves samples out, and is completed nevertheless.
+
+    Args:
+        advice: what to use instead: a sentence.
+        unit: what is counted.
+    """
+
+    def __init__(self, advice: str, unit: str = "batches") -> None:
+        self._advice, self._unit = advice, unit
+        self.whole: int | None = None
+        """That of the first whole epoch."""
+        self._is_resumed = self._is_said = False
+
+    def resume(self, whole: int | None) -> None:
+        """A checkpoint was restored, with this length."""
+        self.whole, self._is_resumed = whole, True
+
+    def ended(self, epoch: int, length: int, data: Any) -> str | None:
+        """An epoch was passed through to its end. Return what is to be said of it, once: a sentence."""
+        if self.whole is None:
+            self.whole = length
+        elif self._is_resumed and not self._is_said and length < self.whole:
+            self._is_said = True
+            return SHORT.format(epoch, length, self._unit, self.whole, type(data).__name__, self._advice)
+        return None
 
 
 class Stateful(Protocol):

@@ -37,7 +37,7 @@ from supervisor_core.training.save_point import Due, SavePoint, SavePolicy
 from supervisor_core.training.saver import Saver
 from supervisor_core.training.state import Exactness, TrainingState
 from supervisor_core.training.state_notes import StateNotes
-from supervisor_core.training.step_loop import Goal, steps_of
+from supervisor_core.training.step_loop import LEFT_EARLY, Goal, steps_of
 from supervisor_core.training.values import Values
 
 _LOG = logging.getLogger("supervisor_core")
@@ -646,6 +646,8 @@ class Run(Notifies):
         if recorder is None or self._ended or ending.is_inactive:
             return
         self.save_point.leave()
+        if self.goal.is_left and error is None and self._restored is not None and not self.should_stop():
+            self.notify(LEFT_EARLY.format(self.goal.until, self._step))
         if error is not None and not isinstance(error, GeneratorExit):
             self.state.is_mid_step = True  # where in the step it came is not known
         ending.loop_ended(error)

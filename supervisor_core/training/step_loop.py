@@ -80,6 +80,7 @@ def _steps(run: Any, until: int) -> Iterator[int]:
     is_stopped, point, goal, watch = run.stop_probe(), run.save_point, run.goal, run.state.watch
     refuse_again(run.logdir, "steps", until, run.global_step, STEPS_ONCE)
     goal.limit({"steps": until}, run.global_step)
+    goal.is_left = False
     values, looks = run.state.loop_values(), True
     run.watch_values(values, asking("supervisor_core"))
     if watch is not None:
@@ -98,6 +99,9 @@ def _steps(run: Any, until: int) -> Iterator[int]:
                 run.step()
             else:
                 run.count_step()
+    except GeneratorExit:
+        goal.is_left = True
+        raise
     finally:
         values.compare(asking("supervisor_core"))
         if watch is not None:
@@ -109,6 +113,11 @@ def _steps(run: Any, until: int) -> Iterator[int]:
 _LOG = logging.getLogger("supervisor_core")
 
 STEPS_ONCE = "Write one loop over all of them, as run.steps() yields it."
+
+LEFT_EARLY = (
+    "After a resume the loop over {} steps was left at step {}. If its data have ended, they did not go on where they "
+    'were: add their loader to state, as "data". If the training is completed, call finish() before the loop is left.'
+)
 
 MARK = "finished"
 """The counter of a checkpoint that says that the program has finished the training, and the begin of the names of those
@@ -159,6 +168,8 @@ class Goal:
         self._limits: Mapping[str, int] = {}
         self.until = math.inf
         """The number of steps after which the training is over; below 0 where the program has finished it."""
+        self.is_left = False
+        """Whether the loop over them was left in its body."""
 
     @property
     def is_finished(self) -> bool:

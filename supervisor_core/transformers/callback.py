@@ -96,6 +96,7 @@ class SupervisorCallback(TrainerCallback):
         self._draws = data.DrawWatch()
         self._modules = ModuleState({})
         self._doubt = 0
+        self._epochs = data.EpochSteps()
         self._facts: dict[str, str] = {}
         self._others: tuple[str, ...] = ()
         self._out_of_memory: str | None = None
@@ -195,6 +196,7 @@ class SupervisorCallback(TrainerCallback):
         draws.found = data.DRAWS in limits or (restored is not None and data.DRAWS in restored.manifest.not_captured)
         if state.global_step:
             data.start_workers_unseen(loader)
+        self._epochs = data.EpochSteps(None if restored is None else restored.manifest, self._facts)
         if restored is not None:
             saved = restored.manifest
             known = (*saved.not_captured, *limits)
@@ -245,6 +247,7 @@ class SupervisorCallback(TrainerCallback):
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(int(state.epoch or 0))
         self._draws.reset()
+        self._epochs.begin(state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The batches of a step are made: see whether that drew random numbers."""
@@ -296,6 +299,9 @@ class SupervisorCallback(TrainerCallback):
             return
         self._phase.leave()
         self._draws.close()
+        said = self._epochs.end(state, control, kwargs.get("train_dataloader"))
+        if said is not None:
+            run.notify(said)
         control.should_save = control.should_save or self._is_put_off
         self._is_put_off = False
         stops = run.should_stop()
@@ -351,7 +357,7 @@ class SupervisorCallback(TrainerCallback):
             blocked_secs = 0.0 if moved_at is None else max(0.0, time.time() - moved_at)
         else:
             blocked_secs = time.monotonic() - began
-        saver.written(state.global_step, state.epoch or 0.0, trigger, blocked_secs, limits)
+        saver.written(state.global_step, self._epochs.counters(state.epoch or 0.0), trigger, blocked_secs, limits)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the session; after a signal, the process ends as the signal would have ended it."""
@@ -407,6 +413,7 @@ class SupervisorCallback(TrainerCallback):
         self._facts, limits = data.facts(args, state, loader, model), data.limits(args, state, loader, model)
         self._take_limits(run.merged(limits) if isinstance(run, ranks.TrainerRun) else limits)
         self._draws.reset()
+        self._epochs = data.EpochSteps()
         self._is_put_off, self._save_began, saver.wanted = False, None, None
         run.began_again(state.global_step)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -11,11 +11,12 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from transformers import TrainerControl
 
+from supervisor_core.checkpoint.manifest import Manifest
 from supervisor_core.torch.position import samples_of
 from supervisor_core.torch.tensors import model_facts, model_limits, random_sources, unwrapped
 from supervisor_core.torch.workers import SOURCES, process_states
 from supervisor_core.training import random_state
-from supervisor_core.training.position import FRAMEWORKS, is_known_loader
+from supervisor_core.training.position import FRAMEWORKS, EpochLength, is_known_loader
 from supervisor_core.training.ranks import NUMBER
 
 SKIPS_NOTHING = "ignore_data_skip is set: after a resume the epoch's data begin at their start."
@@ -134,6 +135,50 @@ class DrawWatch:
         """Something else may have drawn since the last look, or is about to."""
         self.before, self._after, self._still = None, {}, {}
         self.skips, self._steps = 0, EVERY
+
+
+class EpochSteps:
+    """Where the present epoch began, and how long epochs are, in steps; see `EpochLength`.
+
+    Args:
+        saved: that of the restored checkpoint; None for a new run.
+        facts: what this training has: with another batch size, epochs have another length.
+    """
+
+    def __init__(self, saved: Manifest | None = None, facts: Mapping[str, str] | None = None) -> None:
+        self._length = EpochLength("Use a dataset with indices, whose position the Trainer restores.", "steps")
+        self._began: int | None = None
+        self._resumed_at = 0
+        if saved is not None and facts is not None:
+            is_same = all(saved.facts.get(name) == facts.get(name) for name in DECIDES_LENGTH)
+            self._length.resume(saved.counters.get(WHOLE) if is_same else None)
+            self._began = saved.counters.get(BEGAN)
+
+    def counters(self, epoch: float) -> dict[str, int]:
+        """Return the counters of a checkpoint: epochs done, and what there is of these; at an epoch's end its begin is
+        that of no epoch under way."""
+        found = {BEGAN: None if epoch.is_integer() else self._began, WHOLE: self._length.whole}
+        return {"epoch": int(epoch), **{name: value for name, value in found.items() if value is not None}}
+
+    def begin(self, step: int) -> None:
+        """An epoch begins, or is gone on with."""
+        self._began, self._resumed_at = step if self._began is None else self._began, step
+
+    def end(self, state: Any, control: Any, loader: Any) -> str | None:
+        """It ends. Return what is to be said; see `EpochLength.ended`. One that the Trainer's limit or a callback has
+        stopped is not whole; without any sample the Trainer stops by itself."""
+        step, began = state.global_step, self._began
+        self._began = None
+        if began is None or control.should_epoch_stop or (control.should_training_stop and step > self._resumed_at):
+            return None
+        dataset = getattr(loader, "dataset", None)
+        return self._length.ended(int(state.epoch or 0), step - began, loader if dataset is None else dataset)
+
+
+DECIDES_LENGTH = ("batch size", "number of accumulated batches", NUMBER)
+"""Names of facts."""
+BEGAN, WHOLE = "epoch_began", "epoch_steps"
+"""The counters of a checkpoint that have the step at which its epoch began, and the steps of the first whole epoch."""
 
 
 def limits(args: Any, state: Any, loader: Any, model: Any) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import logging
 import os
 import stat
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -249,13 +249,18 @@ class SealingSaver(Saver):
         return True
 
     def written(
-        self, step: int, epoch: float, trigger: Trigger, blocked_secs: float, limits: tuple[str, ...] = ()
+        self,
+        step: int,
+        counters: Mapping[str, int],
+        trigger: Trigger,
+        blocked_secs: float,
+        limits: tuple[str, ...] = (),
     ) -> None:
         """Seal the checkpoint of a step that the Trainer has written: in the background.
 
         Args:
             step: the step.
-            epoch: epochs done.
+            counters: those of the checkpoint.
             trigger: why it was saved.
             blocked_secs: how long the training was blocked.
             limits: what this one does not hold, besides what none of them holds.
@@ -263,7 +268,7 @@ class SealingSaver(Saver):
         self._plan(step)
         captured = Captured(
             tree={},
-            counters={"step": step, "epoch": int(epoch)},
+            counters={"step": step, **counters},
             names=CAPTURED,
             not_captured=(*self._state.all_limits(), *limits),
             compared=self._state.values_now(),
