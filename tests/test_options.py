@@ -24,6 +24,7 @@ from tests.cases import each
         {"service_errors": "ignore"},
         {"max_save_failures": -1},
         {"verify_resume": -1},
+        {"kept_values": {"mean": 1}},
         {"max_recoveries": -1},
         {"save_signal": "SIGTERM"},
         {"save_on_stop": "yes"},

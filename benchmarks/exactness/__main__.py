@@ -22,7 +22,8 @@ import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,17 @@ from benchmarks.exactness.programs import Asked
 from benchmarks.exactness.table import Result, to_text, write_page
 from benchmarks.faults.launcher import HANG_SECS, TENSORFLOW_ENVIRONMENT, Launcher, TrialError
 
+ENDS = {"SIGTERM": ("SIGTERM",), "SIGKILL": ("kill", "moment")}
+"""How a training ends: see `Asked.how`."""
 KILLS = 5
 """Trials of one drawn training."""
 NAMES = [framework.name.lower() for framework in FRAMEWORKS]
 
 
 TOGETHER = (
-    ("torch_loop", "shapes", "values", "trainer", "lightning_fit"),
-    ("keras_tensorflow", "jax_loop"),
-    ("keras_torch",),
+    ("torch_loop", "shapes", "trainer", "lightning_fit", "kinds_torch", "kinds_trainer", "kinds_lightning"),
+    ("keras_tensorflow", "jax_loop", "kinds_jax"),
+    ("keras_torch", "kinds_keras"),
     ("keras_jax",),
 )
 """The programs that one process may have imported: imports take long, forks do not."""
@@ -118,6 +121,8 @@ class Drawn:
     number: int
     options: dict[str, Any]
     interruptions: list[Interrupted]
+    truths: dict[str, Said] = field(default_factory=dict)
+    """By system, uninterrupted trainings."""
     results: list[Result] = field(default_factory=list)
 
     def session(
@@ -132,7 +137,7 @@ class Drawn:
 
     def make(self, servers: Servers, home: Path, rng: random.Random, with_peers: bool = True) -> None:
         """Make its trials."""
-        truths: dict[str, Said] = {}
+        truths = self.truths
         for number, given in enumerate(self.interruptions):
             systems = [(OURS, False)]
             if not number and with_peers:
@@ -177,6 +182,8 @@ def main() -> None:
     """Make the trials that were asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.exactness", description="Interrupt, resume, compare.")
     parser.add_argument("--trials", type=int, default=1000, help="of ours, over all frameworks (%(default)s)")
+    parser.add_argument("--each", type=int, default=20, help="trials of each kind and end (%(default)s)")
+    parser.add_argument("--kinds", nargs="+", metavar="FACADE:KIND", help="only these, as lightning:dropout")
     parser.add_argument("--seed", type=int, help="of the random numbers (default: the time)")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="at a time (%(default)s)")
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="which frameworks")
@@ -193,8 +200,13 @@ def main() -> None:
     drawn = [
         item
         for framework in frameworks
-        for item in draw(framework, share(framework, frameworks, arguments.trials), seed)
+        for item in (
+            fixed(framework, arguments.each, seed)
+            if framework.fixed
+            else draw(framework, share(framework, frameworks, arguments.trials), seed)
+        )
         if arguments.number in (None, item.number)
+        and (not arguments.kinds or f"{item.options.get('facade')}:{item.options.get('kind')}" in arguments.kinds)
     ]
     random.Random(seed).shuffle(drawn)  # so that a run that is ended has some of each
     results = run(drawn, seed, arguments)
@@ -209,7 +221,7 @@ def main() -> None:
 
 def share(framework: Framework, frameworks: list[Framework], trials: int) -> int:
     """Return how many of the trials are a framework's."""
-    return round(trials * framework.weight / sum(item.weight for item in frameworks))
+    return round(trials * framework.weight / (sum(item.weight for item in frameworks) or 1))
 
 
 def draw(framework: Framework, trials: int, seed: int, kills: int = KILLS) -> list[Drawn]:
@@ -220,6 +232,21 @@ def draw(framework: Framework, trials: int, seed: int, kills: int = KILLS) -> li
         options = framework.draw(rng)
         interruptions = [interrupted(rng, options.get("accumulate", 1)) for _ in range(min(kills, trials - begin))]
         found.append(Drawn(framework, seed, number, options, interruptions))
+    return found
+
+
+def fixed(framework: Framework, each: int, seed: int, kills: int = KILLS) -> list[Drawn]:
+    """Return the trainings of a number of trials of each kind and end."""
+    found = []
+    known: dict[str, dict[str, Said]] = {}
+    for options, end in product(framework.fixed, ENDS):
+        for begin in range(0, each, kills):
+            rng = random.Random(f"{seed}/{framework.name}/{len(found)}")
+            interruptions = [
+                replace(interrupted(rng, 1), how=rng.choice(ENDS[end])) for _ in range(min(kills, each - begin))
+            ]
+            truths = known.setdefault(str(options), {})
+            found.append(Drawn(framework, seed, len(found), options, interruptions, truths))
     return found
 
 

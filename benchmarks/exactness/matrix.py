@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +40,8 @@ class Framework:
     peers: tuple[Peer, ...]
     weight: int
     """Its share of the trials."""
+    fixed: tuple[dict[str, Any], ...] = ()
+    """How it trains, where that is not drawn: each with SIGTERM and with SIGKILL."""
 
 
 @dataclass(frozen=True)
@@ -171,9 +173,23 @@ def _shapes(rng: random.Random) -> dict[str, Any]:
     }
 
 
-def _values(rng: random.Random) -> dict[str, Any]:
-    kinds = ("buffer", "frozen", "modes", "dropout", "mosaic", "smoothing", "loss", "transform", "patience", "log")
-    return {"kind": rng.choice(kinds), "captured": rng.random() < 0.5}
+def _kinds() -> Iterator[dict[str, Any]]:
+    kept = {
+        "torch": "buffer frozen modes log structure stream",
+        "lightning": "split",
+        "jax": "step",
+    }
+    both = {
+        "torch": "dropout mosaic transform smoothing loss patience rate mean printed",
+        "lightning": "dropout finetuning average",
+        "trainer": "dropout unfreezes",
+        "keras": "dropout unfreezes",
+        "jax": "key rate",
+    }
+    for kinds, variants in ((kept, (False,)), (both, (False, True))):
+        for facade, names in kinds.items():
+            for name in names.split():
+                yield from ({"facade": facade, "kind": name, "captured": captured} for captured in variants)
 
 
 FRAMEWORKS = (
@@ -203,13 +219,14 @@ FRAMEWORKS = (
         weight=2,
     ),
     Framework(
-        name="Values",
-        modules=("torch",),
-        program=lambda options: "values",
-        draw=_values,
-        packages=("torch",),
+        name="Kinds",
+        modules=("torch", "torchdata", "datasets", "transformers", "lightning", "keras", "jax", "optax"),
+        program=lambda options: f"kinds_{options['facade']}",
+        draw=lambda rng: {},
+        packages=("torch", "torchdata", "datasets"),
         peers=(),
-        weight=2,
+        weight=0,
+        fixed=tuple(_kinds()),
     ),
     Framework(
         name="Transformers",

@@ -62,6 +62,44 @@ def _table(head: str, groups: Iterable[tuple[str, list[Result]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+WORDS: dict[tuple[str, bool], str] = {
+    ("buffer", False): "a buffer with persistent=False",
+    ("frozen", False): "requires_grad",
+    ("modes", False): "a layer's training mode",
+    ("log", False): "counts and means for the log",
+    ("printed", False): "a best loss and a history that are printed only",
+    ("printed", True): "the same, in kept_values",
+    ("structure", False): "a parameter group that is added, with on_restore",
+    ("stream", False): "StatefulDataLoader over a shuffled stream",
+    ("split", False): "a data module's split from a seed in its state",
+    ("average", False): "EMAWeightAveraging before the callback",
+    ("average", True): "EMAWeightAveraging after the callback",
+    ("step", False): 'batches by the number of the step, data="step"',
+    ("dropout", False): "a dropout's rate, set once",
+    ("dropout", True): "a dropout's rate, by the epoch",
+    ("mosaic", False): "a dataset's flag, set once",
+    ("mosaic", True): "a dataset's flag, by the epoch",
+    ("transform", False): "a dataset's transform, set once",
+    ("transform", True): "a dataset's transform, by the epoch",
+    ("smoothing", False): "label smoothing, set once",
+    ("smoothing", True): "label smoothing, by the epoch",
+    ("loss", False): "the criterion, set once",
+    ("loss", True): "the criterion, by the epoch",
+    ("patience", False): "best loss and patience in variables",
+    ("patience", True): "best loss and patience in state",
+    ("rate", False): "a rate in a variable, set once",
+    ("rate", True): "a rate in a variable, by the step",
+    ("mean", False): "a running mean that decides the rate, in kept_values",
+    ("mean", True): "a running mean for the log",
+    ("finetuning", False): "BackboneFinetuning before the callback",
+    ("finetuning", True): "BackboneFinetuning after the callback",
+    ("unfreezes", False): "a callback that unfreezes, once",
+    ("unfreezes", True): "a callback that unfreezes, by the epoch",
+    ("key", False): "a random key in a variable",
+    ("key", True): "a random key in run.state",
+}
+
+
 def by_framework(results: list[Result]) -> str:
     """Return the verdicts of ours beside the truth, for each framework."""
     ours = [result for result in results if result.system == OURS]
@@ -70,19 +108,16 @@ def by_framework(results: list[Result]) -> str:
     return _table("framework", [*groups, ("**all**", ours)])
 
 
-def by_option(results: list[Result]) -> str:
-    """Return the same for each value of each option."""
-    ours = [result for result in results if result.system == OURS]
+def by_kind(results: list[Result]) -> str:
+    """Return the same for each kind of what no ``state_dict`` has, and each end of a session."""
     groups: dict[str, list[Result]] = {}
-    for result in ours:
-        given = {**result.options, "interrupted by": result.interrupted.how if result.interrupted else ""}
-        for name, value in given.items():
-            groups.setdefault(f"{result.framework}: {name}: {_value(value)}", []).append(result)
-    return _table("option", sorted(groups.items()))
-
-
-def _value(value: Any) -> str:
-    return {True: "yes", False: "no", "": "no"}.get(value, str(value)) if isinstance(value, (bool, str)) else str(value)
+    for result in results:
+        options = result.options
+        if "kind" in options and result.interrupted is not None:
+            name = f"{options['facade']}: {WORDS.get((options['kind'], options['captured']), options['kind'])}"
+            end = "SIGTERM" if result.interrupted.how == "SIGTERM" else "SIGKILL"
+            groups.setdefault(f"{name} | {end}", []).append(result)
+    return _table("facade: what is kept, and where | end", sorted(groups.items()))
 
 
 def beside(results: list[Result]) -> str:
@@ -117,7 +152,7 @@ def by_reason(results: list[Result]) -> str:
 
 def to_text(results: list[Result]) -> str:
     """Return the tables for a terminal."""
-    return "\n".join((by_framework(results), beside(results), by_reason(results)))
+    return "\n".join((by_framework(results), by_kind(results), beside(results), by_reason(results)))
 
 
 def write_page(results: list[Result], versions: str) -> None:
@@ -127,9 +162,9 @@ def write_page(results: list[Result], versions: str) -> None:
     day = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     sections = {
         "Verdict and truth": f"Measured on {day} with {versions}; seed {seeds}.\n\n{by_framework(results)}",
+        "By kind": by_kind(results),
         "Beside each framework's own tool": beside(results),
         "The reasons that were named": by_reason(results),
-        "By option": by_option(results),
     }
     text = "".join(f"\n## {name}\n\n{section}" for name, section in sections.items())
     PAGE.write_text(head + MARK + text)

@@ -152,6 +152,11 @@ class Options:
     watched_loss: Any = None
     """A tensor (or its name) that must be finite for a checkpoint to be taken. Default: nothing is watched."""
 
+    kept_values: Mapping[str, bool] | None = None
+    """Which values that no checkpoint has decide how the training goes on, by name, with all that they hold: ``{"mean":
+    True, "best": False}``. True: always compared after a resume. False: never named, as what is only printed. Default:
+    see docs/exact_resume.md."""
+
     on_restore: Callable[[Mapping[str, Any]], object] | None = None
     """Called before a checkpoint is restored, with the saved states by name, as ``saved["model"]``: to make the changes
     of structure that the program makes while it trains, as ``add_param_group()``. On each rank. Not with TensorFlow's
@@ -218,6 +223,8 @@ class Options:
             raise OptionsError(
                 f"Options.on_restore is {self.on_restore!r}; expected None or a function of the saved states."
             )
+        if self.kept_values is not None:
+            _check_kept_values(self.kept_values)
         if self.on_event is not None and not callable(self.on_event):
             raise OptionsError(f"Options.on_event is {self.on_event!r}; expected None or a function of one event.")
         if self.metrics_address is not None:
@@ -237,6 +244,11 @@ class Options:
                 f"Options.hang_timeout_secs is {self.hang_timeout_secs!r}; expected None, a number of seconds above 0, "
                 "or a mapping of phases to such numbers."
             )
+
+
+def _check_kept_values(values: Any) -> None:
+    if not isinstance(values, Mapping) or any((type(name), type(kept)) != (str, bool) for name, kept in values.items()):
+        raise OptionsError(f"Options.kept_values is {values!r}; expected None or a mapping, as {{'mean': True}}.")
 
 
 def _check_labels(labels: Any) -> None:

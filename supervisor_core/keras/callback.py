@@ -152,8 +152,7 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
         if run is None:
             return
         run.save_point.is_in_step = not self._skips
-        if self._looks and self._has_stepped:
-            self._looks = run.first_step_ended()
+        self._look(run)
         if batch >= self._last_begins:
             self._last_call = last_of_epoch(run)
             self._last_call.__enter__()
@@ -179,6 +178,7 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
         run.step()
         self._has_stepped = True
         if run.should_stop():
+            self._look(run)
             self._stop()
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
@@ -217,6 +217,7 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
         self._run.save_point.is_in_step = False
         if self._skips:
             self._skipped(None)
+        self._look(self._run)  # the program sets values when the next epoch begins
         said = None if self.model.stop_training else self._position.length.ended(epoch, self._batches, self._data)
         if said is not None:
             self._run.notify(said)
@@ -238,6 +239,10 @@ class SupervisorCallback(FitSessions, keras.callbacks.Callback):  # type: ignore
         self._end()
 
     # How it works inside.
+
+    def _look(self, run: Run) -> None:
+        if self._looks and self._has_stepped:
+            self._looks, self._has_stepped = run.first_step_ended(), False
 
     def _new_run(self, facts: Mapping[str, str], limits: tuple[str, ...]) -> Run:
         position, siblings = self._position, self._siblings

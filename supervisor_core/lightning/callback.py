@@ -11,7 +11,7 @@ from contextlib import nullcontext, suppress
 from typing import Any
 
 from lightning.fabric.utilities.data import _auto_add_worker_init_fn
-from lightning.pytorch import Callback
+from lightning.pytorch import Callback, callbacks
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 
@@ -284,6 +284,8 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         """Complete the averages of the epoch."""
         if self._run is not None:
             self._metrics.add_logged()
+            if self._looks and self._is_training:  # the program sets values when the next epoch begins
+                self._look(self._run)
         self._only = None  # and its workers
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -303,6 +305,8 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         """End the session of a ``fit`` that had nothing to do."""
         if stage == "fit":
             self._know_loaders()
+            if self._run is not None and self._fit.is_this and self._state.is_over:
+                _complete_averages(trainer, pl_module)
             self._end(None)
             self._reset()
 
@@ -459,6 +463,15 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         trainer.loggers = [item for item in trainer.loggers if not isinstance(item, RunLogger)]
         if self._limit_train_batches is not None:
             trainer.limit_train_batches, self._limit_train_batches = self._limit_train_batches, None
+
+
+def _complete_averages(trainer: Any, module: Any) -> None:
+    """A completed ``fit`` is not gone on with, so Lightning ends no training: have the model get the averages that its
+    checkpoint, which is saved before a callback after ours gives it them, does not have."""
+    kind = getattr(callbacks, "WeightAveraging", ())  # from Lightning 2.6 on
+    for item in trainer.callbacks:
+        if isinstance(item, kind):
+            item.on_train_end(trainer, module)
 
 
 def _values_of(trainer: Any, loaders: list[SupervisedLoader]) -> Values:

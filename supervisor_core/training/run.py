@@ -574,6 +574,7 @@ class Run(Notifies):
             compares: whether the restored checkpoint is of this loop.
         """
         self.state.values = values
+        values.decided = self.options.kept_values or {}
         self.values_read(values.begin(frame, self.state.compared if compares else {}))
 
     def first_step_ended(self, frame: FrameType | None = None, item: Any = None) -> bool:

@@ -149,6 +149,8 @@ class Values:
         self._present, self._words, self._argument, self._unwrap = present, words or {}, argument, unwrap
         self._is_generator = is_generator
         self._first_epoch = epoch() if epoch is not None else 0
+        self.decided: Mapping[str, bool] = {}
+        """See `Options.kept_values`."""
         self._code: Any = None
         self._optimizing: list[Any] = []
         self._unseen: dict[str, str] = {}
@@ -271,7 +273,8 @@ class Values:
     def _differing(self, *, is_early: bool) -> list[tuple[str, str, str]]:
         found = []
         for name, texts in self._then.items():
-            now = self._value(name) if _is_of(name, self._kinds) is is_early else ABSENT
+            is_due = _is_of(name, self._kinds) is is_early and self._decided(name) is not False
+            now = self._value(name) if is_due else ABSENT
             if now is not ABSENT and not any(_is_same(text, _text(now)) for text in texts):
                 found.append((shown(name), texts[0], _text(now)))
         return sorted(found)
@@ -298,11 +301,23 @@ class Values:
     def _states(self, spaces: Iterable[_Space], is_whole: bool = True) -> Iterator[tuple[str, Any, Any]]:
         """Yield what has changed and may decide how the training goes on: no count, time or message."""
         for name, was, now in self._changed(spaces):
+            if (is_kept := self._decided(name)) is not None:
+                if is_kept:
+                    yield name, was, now
+                continue
             values = self._first.get(name, [was])
             steps = [one != other for one, other in pairwise(values)]
             in_each_step = all(steps[1:] or steps) if is_whole else any(steps)
             if name in self._then or self._is_state(name, now, values, bool(steps) and in_each_step):
                 yield name, was, now
+
+    def _decided(self, name: str) -> bool | None:
+        """Return what the program says of a value, or of what holds it."""
+        own = shown(name)
+        for decided, is_kept in self.decided.items():
+            if own == decided or own.startswith((f"{decided}.", f"{decided}[")):
+                return is_kept
+        return None
 
     def _is_state(self, name: str, value: Any, values: list[Any], in_each_step: bool) -> bool:
         last = shown(name).rpartition(".")[2].lower()
@@ -317,7 +332,7 @@ class Values:
             return _rule(values) is not None
         if self._epoch is not None and type(value) is type(values[0]) is int:
             return bool(value - values[0] != self._epoch() - self._first_epoch)  # else it counts epochs
-        return not isinstance(value, str) or not any(map(str.isspace, value)) or "(" in value
+        return not isinstance(value, str) or isinstance(value, Described) or not any(map(str.isspace, value))
 
     def _value(self, name: str) -> Any:
         """Return the present value of a name; `ABSENT` for none."""
@@ -361,6 +376,8 @@ class Values:
 
     def _name(self, limit: str, name: str, value: Any = None) -> None:
         own = shown(name)
+        if self._decided(name) is False:
+            return
         if limit == OBJECT:
             limit = self._argument(value, own) or limit
         names = self._found.setdefault(limit, [])
@@ -474,18 +491,22 @@ def plain(value: Any, depth: int = 2) -> Any:
     return tuple(found)
 
 
+class Described(str):
+    """The kind of an object, and its attributes."""
+
+
 def described(value: Any, *, with_values: bool = True) -> str | None:
     """Return the kind of an object, and its plain attributes where it is the program's or PyTorch's; None for what is
     no such object."""
     if value is None or type(value) in _SCALARS or isinstance(value, (*_NO_PARTS, *_CONTAINERS)) or is_array(value):
-        return value.__qualname__ if isinstance(value, type) else None
+        return Described(value.__qualname__) if isinstance(value, type) else None
     if isinstance(value, FunctionType):
-        return value.__qualname__
+        return Described(value.__qualname__)
     kind, held = type(value), getattr(value, "__dict__", None)
     if type(held) is not dict or not with_values or not (is_own(kind.__module__) or kind.__module__[:6] == "torch."):
-        return kind.__name__ if callable(value) or type(held) is dict else None
+        return Described(kind.__name__) if callable(value) or type(held) is dict else None
     found = (f"{key}={item}" for key, item in sorted(held.items()) if is_public(key) and plain(item) is not ABSENT)
-    return f"{kind.__name__}({', '.join(found)})"
+    return Described(f"{kind.__name__}({', '.join(found)})")
 
 
 def is_public(name: str) -> bool:
@@ -628,7 +649,7 @@ def _rule(values: list[Any]) -> tuple[float, float] | None:
 
 
 def _text(value: Any) -> str:
-    return (value if isinstance(value, str) and "(" in value else repr(value))[:MOST_LETTERS]
+    return (str(value) if isinstance(value, Described) else repr(value))[:MOST_LETTERS]
 
 
 def _is_same(saved: str, now: str) -> bool:

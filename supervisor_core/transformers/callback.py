@@ -254,8 +254,8 @@ class SupervisorCallback(TrainerCallback):
         draws = self._draws
         if draws.before is not None:
             draws.end()
-        if self._looks and self._has_stepped and self.run is not None:
-            self._looks = self.run.first_step_ended()
+        if self._looks:
+            self._look()
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Progress: gradients were accumulated."""
@@ -299,6 +299,7 @@ class SupervisorCallback(TrainerCallback):
             return
         self._phase.leave()
         self._draws.close()
+        self._look()  # the program sets values when the next epoch begins
         said = self._epochs.end(state, control, kwargs.get("train_dataloader"))
         if said is not None:
             run.notify(said)
@@ -365,6 +366,10 @@ class SupervisorCallback(TrainerCallback):
         self._end(None)
 
     # How it works inside.
+
+    def _look(self) -> None:
+        if self._looks and self._has_stepped and self.run is not None:
+            self._looks, self._has_stepped = self.run.first_step_ended(), False
 
     def _watch_loop(self) -> None:
         """See the exceptions that end the Trainer's loop, which callbacks do not: find the Trainer that calls."""

@@ -16,7 +16,7 @@ from benchmarks.faults.launcher import TENSORFLOW_ENVIRONMENT
 NAMES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "PyTorch": ({}, ("torch", "torchdata", "accelerate")),
     "Shapes": ({}, ("torch",)),
-    "Values": ({}, ("torch",)),
+    "Kinds": ({"facade": "torch"}, ("torch", "torchdata", "datasets")),
     "Transformers": ({}, ("torch", "transformers", "accelerate")),
     "Keras": ({"backend": "jax", "data": "arrays"}, ("keras", "jax")),
 }

@@ -104,7 +104,7 @@ def main(values: dict[str, Any]) -> None:
     if options["ema"]:
         from lightning.pytorch.callbacks import EMAWeightAveraging
 
-        callbacks.append(EMAWeightAveraging(decay=0.9))
+        callbacks.append(EMAWeightAveraging(use_buffers=False, decay=0.9))
     module = Module(options, Interruption(asked, has_saved))
     trainer = lightning.Trainer(
         accelerator="cpu", devices=1, max_epochs=EPOCHS, logger=False, enable_progress_bar=False,

@@ -8,8 +8,6 @@ prefetcher. As it stands the verdict has to name that; with ``captured`` the pro
 from __future__ import annotations
 
 import copy
-import json
-import logging
 import random
 import warnings
 from collections.abc import Callable, Iterator
@@ -29,9 +27,9 @@ from benchmarks.exactness.programs import (
     Interruption,
     digits,
     is_any,
-    say,
     say_batch,
     say_end,
+    say_logged_reasons,
     say_verdict,
 )  # fmt: skip
 from supervisor_core.torch import supervised
@@ -119,22 +117,17 @@ class Said:
     """The loop, which says its verdict with the first batch, and what the log names later: values are compared as the
     first step ends, which may be the last one. No generator stands between it and the body."""
 
-    def __init__(self, loop: Any) -> None:
-        self._loop = loop
+    def __init__(self, loop: Any, items: Any = None) -> None:
+        self._loop, self._items = loop, loop if items is None else items
         self._has_said = False
-        logging.getLogger("supervisor_core").addFilter(self._with_reason)
+        say_logged_reasons()
 
     def __iter__(self) -> Any:
-        return map(self._with_verdict, self._loop)
+        return map(self._with_verdict, self._items)
 
     def _with_verdict(self, item: Any) -> Any:
         self.say()
         return item
-
-    def _with_reason(self, record: logging.LogRecord) -> bool:
-        if "resume is not exact" in record.getMessage():
-            say("verdict", json.dumps([record.getMessage()]))
-        return True
 
     def say(self) -> None:
         """Say the verdict, once."""

@@ -1,9 +1,9 @@
-"""PyTorch: loops over epochs that keep something where no ``state_dict`` has it, under ours.
+"""PyTorch: loops that keep something where no ``state_dict`` has it, under ours.
 
-A buffer that is not persistent, frozen parameters and training modes come back with the model. A value (a dropout's
-rate, a dataset's flag or transform, label smoothing, a criterion, a best loss with its patience) has to be named as the
-program stands; with ``captured`` the program sets it by the epoch's number or gives it, and is exact. So is what is for
-the log alone.
+A buffer that is not persistent, frozen parameters and training modes come back with the model; a structure that changes
+with ``on_restore``. A value (a dropout's rate, a dataset's flag or transform, label smoothing, a criterion, a best loss
+with its patience) has to be named as the program stands; with ``captured`` the program sets it by the number of the
+epoch or step, or gives it, and is exact. So is what is for the log alone.
 """
 
 from __future__ import annotations
@@ -16,11 +16,26 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.exactness.programs import EPOCHS, SAMPLES, Asked, Interruption, is_any, say_batch, say_end
-from benchmarks.exactness.programs.shapes import FEATURES, LABELS, Said
+from benchmarks.exactness.programs import (
+    BATCH,
+    EPOCHS,
+    PER_EPOCH,
+    SAMPLES,
+    Asked,
+    Interruption,
+    is_any,
+    say_batch,
+    say_end,
+    say_verdict,
+)  # fmt: skip
+from benchmarks.exactness.programs.shapes import FEATURES, LABELS, STEPS, Said, drawn
+from supervisor_core import Options, supervise
 from supervisor_core.torch import supervised
 
-BATCH = 8
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import datasets
+    from torchdata.stateful_dataloader import StatefulDataLoader
 
 
 class Digits(Dataset[Any]):
@@ -68,24 +83,41 @@ class Training:
         self.captured: bool = asked.options["captured"]
         self.model, self.dataset = Net(asked.options["kind"] == "buffer"), Digits()
         self.criterion = torch.nn.CrossEntropyLoss(label_smoothing=0.2)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
+        kind = asked.options["kind"]
+        parts = self.model.last if kind == "structure" else self.model
+        self.optimizer = torch.optim.SGD(parts.parameters(), lr=0.05, momentum=0.9)
         self.kept = {"best": float("inf"), "better": 0}
-        loader = DataLoader(self.dataset, BATCH, shuffle=True)
+        self.run: Any = None
+        loader: Any = stream() if kind == "stream" else DataLoader(self.dataset, BATCH, shuffle=True)
         self.epochs: Iterable[int] = range(EPOCHS)
         self.batches: Any = loader
         has_saved: Callable[[], bool] = lambda: True  # noqa: E731
-        if asked.system != "none":
+        given = {"model": self.model, "optimizer": self.optimizer}
+        if asked.system != "none" and kind in STEPPED:
+            self.run = supervise(
+                asked.directory,
+                state={**given, "data": "step"},
+                save_secs=None,
+                save_steps=asked.save_every,
+                options=Options(kept_values={"average": True} if kind == "mean" and not self.captured else None),
+            )
+        elif asked.system != "none":
+            options = Options(
+                on_restore=self.unfreeze if kind == "structure" else None,
+                kept_values={"best": False, "history": False} if kind == "printed" and self.captured else None,
+            )
             loop = supervised(
-                loader, asked.directory, epochs=EPOCHS, model=self.model, optimizer=self.optimizer, save_secs=None,
-                save_steps=asked.save_every, state={"kept": self.kept} if self.captured else None,
+                loader, asked.directory, epochs=EPOCHS, save_secs=None, save_steps=asked.save_every, options=options,
+                state={"kept": self.kept} if self.captured else None, **given,
             )  # fmt: skip
             self.epochs, self.batches = loop.epochs(), Said(loop)
+        if asked.system != "none":
             has_saved = is_any(asked.directory, "checkpoints/ckpt-*/supervisor-manifest.json")
         self.interruption = Interruption(asked, has_saved)
 
     def learn(self, batch: Any) -> float:
         """Make a step; return the loss."""
-        ids, features, labels = batch
+        ids, features, labels = batch.values() if isinstance(batch, dict) else batch
         count = self.model.count
         count += 1
         loss = self.criterion(self.model(features), labels)
@@ -95,6 +127,16 @@ class Training:
         self.optimizer.step()
         say_batch(int(count), ids.tolist(), loss.item())
         return float(loss.detach())
+
+    def steps(self) -> Iterable[int]:
+        """Return the numbers of the steps, under `supervise`."""
+        return range(STEPS) if self.run is None else Said(self.run, self.run.steps(STEPS))
+
+    def unfreeze(self, saved: Any = None) -> None:
+        """Train the first layer, too."""
+        is_due = saved is None or len(saved["optimizer"]["param_groups"]) == 2
+        if is_due and len(self.optimizer.param_groups) == 1:
+            self.optimizer.add_param_group({"params": self.model.first.parameters()})
 
     def evaluate(self) -> float:
         """Return the loss of all samples."""
@@ -168,6 +210,46 @@ def log(training: Training) -> None:
     assert line or done == 0
 
 
+def printed(training: Training) -> None:
+    """A best loss and a history, to be printed."""
+    best, history = float("inf"), []
+    for epoch in training.epochs:
+        for batch in training.batches:
+            training.learn(batch)
+        best = min(best, training.evaluate())
+        history.append(round(best, 3))
+        assert f"epoch {epoch}: {best:.3f} {history}"
+
+
+def rate(training: Training) -> None:
+    """A factor of the rate in a variable of a loop over `Run.steps`."""
+    factor = 1.0
+    for step in training.steps():
+        if training.captured or step == PER_EPOCH:
+            factor = 0.1 if step >= PER_EPOCH else 1.0
+        training.optimizer.param_groups[0]["lr"] = 0.05 * factor
+        training.learn(drawn())
+
+
+def mean(training: Training) -> None:
+    """A running mean of the losses in a variable of a loop over `Run.steps`, by which the rate falls."""
+    average = 2.0
+    for step in training.steps():
+        training.optimizer.param_groups[0]["lr"] = 0.05 / (1 + step) if training.captured else 0.02 * average
+        average = 0.9 * average + 0.1 * training.learn(drawn())
+
+
+STEPPED = ("rate", "mean")
+"""Under `supervise`."""
+
+
+def stream() -> Any:
+    """Return torchdata's loader over a shuffled stream of Hugging Face's."""
+    columns = {"index": list(range(SAMPLES)), "features": FEATURES.tolist(), "labels": LABELS.tolist()}
+    found = datasets.Dataset.from_dict(columns).to_iterable_dataset(num_shards=4).shuffle(seed=3, buffer_size=20)
+    return StatefulDataLoader(found.with_format("torch"), batch_size=BATCH)
+
+
 def _modes(training: Training) -> None:
     training.model.norm.eval()
 
@@ -189,7 +271,12 @@ KINDS: dict[str, Callable[[Training], None]] = {
         training, lambda late: setattr(training.dataset, "transform", (torch.nn.Identity, torch.nn.Tanh)[late]())
     ),
     "patience": patience,
+    "printed": printed,
     "log": log,
+    "structure": lambda training: once(training, training.unfreeze),
+    "stream": lambda training: once(training, lambda: None),
+    "rate": rate,
+    "mean": mean,
 }
 
 
@@ -201,5 +288,7 @@ def main(values: dict[str, Any]) -> None:
     KINDS[asked.options["kind"]](training)
     if isinstance(training.batches, Said):
         training.batches.say()
+    if training.run is not None and training.run.exactness is not None:
+        say_verdict(training.run.exactness)
     parts = [*training.model.state_dict().values(), training.model.mean]
     say_end(int(training.model.count), [value.detach().numpy() for value in parts])
