@@ -174,22 +174,17 @@ def _shapes(rng: random.Random) -> dict[str, Any]:
 
 
 def _kinds() -> Iterator[dict[str, Any]]:
-    kept = {
-        "torch": "buffer frozen modes log structure stream",
-        "lightning": "split",
-        "jax": "step",
-    }
-    both = {
-        "torch": "dropout mosaic transform smoothing loss patience rate mean printed",
-        "lightning": "dropout finetuning average",
+    names = {
+        "torch": "buffer frozen modes dropout mosaic transform smoothing loss patience rate mean printed log structure "
+        "stream",
+        "lightning": "dropout finetuning average split",
         "trainer": "dropout unfreezes",
-        "keras": "dropout unfreezes",
-        "jax": "key rate",
+        "keras": "dropout freezes",
+        "jax": "step key rate",
     }
-    for kinds, variants in ((kept, (False,)), (both, (False, True))):
-        for facade, names in kinds.items():
-            for name in names.split():
-                yield from ({"facade": facade, "kind": name, "captured": captured} for captured in variants)
+    for facade, kinds in names.items():
+        for kind in kinds.split():
+            yield from ({"facade": facade, "kind": kind, "captured": captured} for captured in (False, True))
 
 
 FRAMEWORKS = (

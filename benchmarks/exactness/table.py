@@ -57,47 +57,37 @@ def _counts(results: list[Result]) -> str:
 
 
 def _table(head: str, groups: Iterable[tuple[str, list[Result]]]) -> str:
-    lines = [f"| {head} | trials | {' | '.join(VERDICTS)} |", "|---|" + "---:|" * (len(VERDICTS) + 1)]
+    columns = "|---" * (head.count("|") + 1) + "|"
+    lines = [f"| {head} | trials | {' | '.join(VERDICTS)} |", columns + "---:|" * (len(VERDICTS) + 1)]
     lines += [f"| {name} | {_counts(found)} |" for name, found in groups if found]
     return "\n".join(lines) + "\n"
 
 
-WORDS: dict[tuple[str, bool], str] = {
-    ("buffer", False): "a buffer with persistent=False",
-    ("frozen", False): "requires_grad",
-    ("modes", False): "a layer's training mode",
-    ("log", False): "counts and means for the log",
-    ("printed", False): "a best loss and a history that are printed only",
-    ("printed", True): "the same, in kept_values",
-    ("structure", False): "a parameter group that is added, with on_restore",
-    ("stream", False): "StatefulDataLoader over a shuffled stream",
-    ("split", False): "a data module's split from a seed in its state",
-    ("average", False): "EMAWeightAveraging before the callback",
-    ("average", True): "EMAWeightAveraging after the callback",
-    ("step", False): 'batches by the number of the step, data="step"',
-    ("dropout", False): "a dropout's rate, set once",
-    ("dropout", True): "a dropout's rate, by the epoch",
-    ("mosaic", False): "a dataset's flag, set once",
-    ("mosaic", True): "a dataset's flag, by the epoch",
-    ("transform", False): "a dataset's transform, set once",
-    ("transform", True): "a dataset's transform, by the epoch",
-    ("smoothing", False): "label smoothing, set once",
-    ("smoothing", True): "label smoothing, by the epoch",
-    ("loss", False): "the criterion, set once",
-    ("loss", True): "the criterion, by the epoch",
-    ("patience", False): "best loss and patience in variables",
-    ("patience", True): "best loss and patience in state",
-    ("rate", False): "a rate in a variable, set once",
-    ("rate", True): "a rate in a variable, by the step",
-    ("mean", False): "a running mean that decides the rate, in kept_values",
-    ("mean", True): "a running mean for the log",
-    ("finetuning", False): "BackboneFinetuning before the callback",
-    ("finetuning", True): "BackboneFinetuning after the callback",
-    ("unfreezes", False): "a callback that unfreezes, once",
-    ("unfreezes", True): "a callback that unfreezes, by the epoch",
-    ("key", False): "a random key in a variable",
-    ("key", True): "a random key in run.state",
+KINDS = {
+    "buffer": "a buffer with persistent=False",
+    "frozen": "requires_grad",
+    "modes": "a layer's training mode",
+    "dropout": "a dropout's rate: set once; by the epoch",
+    "mosaic": "a dataset's flag: set once; by the epoch",
+    "transform": "a dataset's transform: set once; by the epoch",
+    "smoothing": "label smoothing: set once; by the epoch",
+    "loss": "the criterion: set once; by the epoch",
+    "patience": "best loss and patience: in variables; in state",
+    "rate": "a rate in a variable: set once; by the step",
+    "mean": "a running mean: decides the rate, in kept_values; for the log",
+    "printed": "a best loss and a history that are printed: as they are; in kept_values",
+    "log": "counts, sums and means for the log",
+    "structure": "a parameter group that is added, with on_restore",
+    "stream": "StatefulDataLoader over a shuffled stream",
+    "finetuning": "BackboneFinetuning: before the callback; after it",
+    "average": "EMAWeightAveraging: before the callback; after it",
+    "split": "a data module's split from a seed in its state",
+    "unfreezes": "a callback that unfreezes: once; by the epoch",
+    "freezes": "a callback that freezes: once; by the epoch",
+    "step": 'batches by the number of the step, data="step"',
+    "key": "a random key: in a variable; in run.state",
 }
+"""What a training keeps: half of the trials are made as the program stands, half as the page advises."""
 
 
 def by_framework(results: list[Result]) -> str:
@@ -114,10 +104,9 @@ def by_kind(results: list[Result]) -> str:
     for result in results:
         options = result.options
         if "kind" in options and result.interrupted is not None:
-            name = f"{options['facade']}: {WORDS.get((options['kind'], options['captured']), options['kind'])}"
             end = "SIGTERM" if result.interrupted.how == "SIGTERM" else "SIGKILL"
-            groups.setdefault(f"{name} | {end}", []).append(result)
-    return _table("facade: what is kept, and where | end", sorted(groups.items()))
+            groups.setdefault(f"{options['facade']} | {KINDS[options['kind']]} | {end}", []).append(result)
+    return _table("facade | what is kept | end", sorted(groups.items()))
 
 
 def beside(results: list[Result]) -> str:

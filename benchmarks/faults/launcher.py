@@ -196,7 +196,10 @@ class Launcher:
             request = json.dumps({"program": program, "config": config, "strike": plan}).encode()
             socket.send_fds(self._channel, [request], [write, log.fileno()])
             os.close(write)
-            pid = self._started.get(timeout=START_TIMEOUT_SECS)
+            try:
+                pid = self._started.get(timeout=START_TIMEOUT_SECS)
+            except queue.Empty:
+                raise TrialError(f"not started within {START_TIMEOUT_SECS:.0f} s") from None
             process = self._processes[pid]
             process._output, process.errors = output, errors
         return process

@@ -159,8 +159,8 @@ class Options:
 
     on_restore: Callable[[Mapping[str, Any]], object] | None = None
     """Called before a checkpoint is restored, with the saved states by name, as ``saved["model"]``: to make the changes
-    of structure that the program makes while it trains, as ``add_param_group()``. On each rank. Not with TensorFlow's
-    facades and Transformers.
+    of structure that the program makes while it trains, as ``add_param_group()``. With Lightning it gets Lightning's
+    checkpoint, as ``saved["optimizer_states"]``. On each rank. Not with TensorFlow's facades and Transformers.
 
     Example:
         def unfreeze(saved=None):

@@ -184,8 +184,7 @@ class SupervisorCallback(FitSessions, Callback):  # type: ignore[misc]
         if run.read_tree is None:
             self._restore()
         else:
-            run.change_structure(run.read_tree)
-            self._state.hand_over(run.read_tree)
+            run.change_structure({"objects": self._state.hand_over(run.read_tree)})
 
     def _restore(self) -> None:
         """Restore what is not Lightning's, and record the verdict."""

@@ -233,9 +233,9 @@ class LightningState(Part):
             "evaluation_workers": any(loader._iterator is not None for loader in self._kept_by_evaluation()),
         }
 
-    def hand_over(self, tree: Any) -> None:
+    def hand_over(self, tree: Any) -> Any:
         """Have Lightning restore the ``.ckpt`` of a checkpoint, where it is of this ``fit``: `path` is what it is to
-        load, and its strategy returns the content that was read already.
+        load, and its strategy returns the content that was read already. Return that.
 
         Raises:
             CheckpointError: if the checkpoint is of another training.
@@ -252,7 +252,7 @@ class LightningState(Part):
                 f"The checkpoint is not one of Lightning's: {type(error).__name__}: {error}"
             ) from error
         if not self._fit.is_this:
-            return
+            return checkpoint
         if not loaded.is_trusted:  # older versions kept paths elsewhere: they are among the callbacks' now
             drop_foreign(checkpoint, self._trainer.callbacks, loaded.path)
         checkpoint["loops"]["fit_loop"]["state_dict"].pop("combined_loader", None)  # kept with the data
@@ -263,6 +263,7 @@ class LightningState(Part):
             return checkpoint
 
         strategy.load_checkpoint = load_checkpoint
+        return checkpoint
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Do nothing: see `hand_over`."""

@@ -16,7 +16,7 @@ keras = keras_fit.keras
 
 
 class Changing(keras_fit.Stateless):
-    """Freezes a layer until the second epoch, or sets the dropout's rate in it; or in each, by its number."""
+    """Freezes a layer from the second epoch on, or sets the dropout's rate in it; or in each, by its number."""
 
     def __init__(self, kind: str, captured: bool) -> None:
         super().__init__()
@@ -26,8 +26,8 @@ class Changing(keras_fit.Stateless):
         """Change it."""
         if not self.captured and epoch != 1:
             return
-        if self.kind == "unfreezes":
-            self.model.get_layer("first").trainable = epoch >= 1
+        if self.kind == "freezes":
+            self.model.get_layer("first").trainable = epoch < 1
         else:
             self.model.get_layer("drop").rate = 0.6 if epoch else 0.1
 
@@ -45,7 +45,6 @@ def main(values: dict[str, Any]) -> None:
     memory = keras_fit.Remembering(dtype="float32")
     hidden = layers.Dense(16, name="first")(memory(inputs["ids"], inputs["features"]))
     model = keras.Model(inputs, layers.Dense(10)(layers.Dropout(0.1, name="drop")(hidden)))
-    model.get_layer("first").trainable = kind != "unfreezes"
     model.compile(keras.optimizers.SGD(0.05), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     has_saved = is_any(asked.directory, "checkpoints/ckpt-*/supervisor-manifest.json")
     supervisor, callbacks = None, [Changing(kind, captured)]
