@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-f
 
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
+from supervisor_core import Options  # noqa: E402
 from supervisor_core.torch import supervised  # noqa: E402
 from supervisor_core.training.values import Values  # noqa: E402
 
@@ -194,7 +195,7 @@ def _logs(training: Training) -> None:
             seen, total, smooth = seen + len(batch), total + loss, 0.9 * smooth + 0.1 * loss
             running, correct = running + loss, correct + (number > 2)
             meter.update(loss)
-        shown = f"epoch {epoch}: {running:.2f} {correct} {total} {smooth} in {time.perf_counter() - began:.0f} s"
+        shown = f"epoch {epoch} (1): {running:.2f} {correct} {total} {smooth} in {time.perf_counter() - began:.0f} s"
         finished, last_saved, epochs_done = finished + 1, time.monotonic(), epoch + 1
     assert shown and seen and started and finished and last_saved and epochs_done
 
@@ -244,6 +245,40 @@ def test_what_is_right_after_a_resume_is_not_called_inexact(tmp_path: Path, body
         body(training, *given)
     exactness = training.loop.exactness
     assert exactness is not None and exactness.verdict == "not observed"
+
+
+def _mean(training: Training) -> None:
+    """A mean that decides the rate, and a best loss and a history that are printed."""
+    mean, best, history = 1.0, 1e9, []
+    for _ in training.loop.epochs():
+        for batch in training.loop:
+            training.optimizer.param_groups[0]["lr"] = 0.01 * mean
+            mean = 0.9 * mean + 0.1 * training.step(batch)
+        best = min(best, mean)
+        history.append(best)
+    assert history
+
+
+@pytest.mark.parametrize(
+    ("decided", "names"),
+    [
+        (None, "best, history"),
+        ({"best": False, "history": False}, ""),
+        ({"mean": True, "best": False}, "history, mean"),
+    ],
+)
+def test_the_program_says_which_values_decide(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, decided: dict[str, bool] | None, names: str
+) -> None:
+    """`Options.kept_values`: what changes in each step is for the log, and other numbers are not, unless it says so."""
+    for stop in (True, False):
+        training = Training(tmp_path, stop=stop, options=Options(kept_values=decided))
+        _mean(training)
+        warned = [text for text in caplog.messages if "may not be exact" in text]
+        assert (f"The value of {names} has changed" in "".join(warned)) if names else not warned
+    exactness = training.loop.exactness
+    verdict = "" if exactness is None else exactness.verdict
+    assert verdict.startswith(f"not exact: {names} at step {STOP} differs (") if names else verdict == "not observed"
 
 
 def test_a_value_is_compared_in_each_later_session(tmp_path: Path) -> None:
