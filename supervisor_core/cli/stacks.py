@@ -23,7 +23,7 @@ from supervisor_core.cli.logdirs import NoSuchLogdir, expanded, find_logdir, log
 from supervisor_core.cli.text import Output, progress_bar
 from supervisor_core.engine.timeouts import FLOOR_SECS
 from supervisor_core.events.telemetry import Place, place_of
-from supervisor_core.process.identity import boot_id, is_running, started_at, this_machine
+from supervisor_core.process.identity import boot_id, is_running, may_be_of, started_at, this_machine
 from supervisor_core.process.outside import OutsideStacks, ThreadState, outside_stacks, thread_states
 from supervisor_core.process.progress_page import PageReading, page_of_session, read_page
 from supervisor_core.process.stacks import MAIN_THREAD, Stacks, in_order, user_line
@@ -35,6 +35,7 @@ from supervisor_core.run.watch.liveness import (
     LIVENESS_DIRECTORY,
     MAX_TASKS,
     LivenessRecord,
+    chief_path,
     files_of_others,
     has_ended_well,
     is_gone,
@@ -165,8 +166,11 @@ def _processes(target: str) -> list[tuple[int, PageReading | None]]:
         raise WrongInput(f"{error.message} Expected the number of a process, or a logdir.") from error
     if logdir.itself_only:
         return _processes(logdir.path)
+    owner: int | None = None
     try:
         chief = read_chief(target)
+        local = local_path(target)
+        owner = None if chief is None or local is None else os.stat(chief_path(local)).st_uid
     except (OSError, ValueError):
         chief = None
     if chief is None or chief.ended is not None or not is_running(chief.pid):
@@ -183,6 +187,11 @@ def _processes(target: str) -> list[tuple[int, PageReading | None]]:
         shown = command_line("tb-supervisor", "inspect", "--run=.", "--", target)
         gone = f"The process {chief.pid}, which trained in {target}, does not run any more."
         raise WrongInput(f"{gone} Where it hung before, if it did: `{shown}`")
+    if not may_be_of(chief.pid, owner):
+        raise WrongInput(
+            f"The process {chief.pid}, which the heartbeat file in {target} names, is not of that file's owner. Give "
+            "its number."
+        )
     # Of another user, or in a directory that only the session knows.
     return [(chief.pid, None if chief.page is None else page_of_session(chief.page, chief.session))]
 
@@ -196,7 +205,7 @@ def _launched_here(logdir: str) -> list[int]:
             continue
         since = None if launch.pid is None else started_at(launch.pid)
         is_it = since is not None and launch.started_at is not None and abs(since - launch.started_at) < SLACK_SECS
-        if launch.pid is not None and is_it and is_running(launch.pid):
+        if launch.pid is not None and is_it and is_running(launch.pid) and may_be_of(launch.pid, watched.owner):
             found.append(launch.pid)
     return found
 

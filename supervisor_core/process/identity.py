@@ -46,6 +46,14 @@ def is_running(pid: int) -> bool:
     return not _is_zombie(pid)
 
 
+def may_be_of(pid: int, owner: int | None) -> bool:
+    """Say whether a process may be the one that a file of this owner names: only root's may name another user's."""
+    try:
+        return owner in (None, 0, os.stat(f"/proc/{pid}").st_uid)
+    except OSError:  # it is gone, or the system has no such directory
+        return True
+
+
 def started_ticks(pid: int) -> int | None:
     """Return when a process started, in clock ticks since the machine's start: a second process of the same id has
     another one. None where there is no such process, or the system does not say."""

@@ -166,6 +166,24 @@ def test_a_program_without_a_session_is_found_by_its_restarter(
     assert "No session trains in" in run("stacks", tmp_path / "other").stderr
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files to others")
+def test_another_users_files_name_no_process(
+    run: Callable[..., Any], outside: list[OutsideStacks], tmp_path: Path
+) -> None:
+    """Who writes the number of another user's process into heartbeat file, launch or session is shown nothing of it,
+    and nobody is told to end it."""
+    outside += [OutsideStacks(stacks={"MainThread": OWN})]
+    began, logdir = started_at(os.getpid()), tmp_path / "logs"
+    assert began is not None
+    RunFile(logdir / "session", session="s2").lives(1.7e9, pid=os.getpid(), boot=boot_id())
+    launch(logdir / "launch", 1, began, host=socket.gethostname(), pid=os.getpid())
+    assert "not of that file's owner" not in run("stacks", logdir / "session").stderr
+    for path in (logdir, *logdir.rglob("*")):
+        os.chown(path, 65534, 65534)
+    assert "is not of that file's owner" in run("stacks", logdir / "session").stderr
+    assert "No session trains in" in run("stacks", logdir / "launch").stderr
+
+
 SCRIPT = (
     HOLD_LOCK_OF_INTERPRETER
     + """

@@ -16,7 +16,7 @@ from supervisor_core.base.systems import free_bytes
 from supervisor_core.events.chunk import Chunk, FileFacts
 from supervisor_core.events.index import RunIndex
 from supervisor_core.events.record_fields import replaced
-from supervisor_core.process.identity import is_stopped
+from supervisor_core.process.identity import is_stopped, may_be_of
 from supervisor_core.run.fold.bounds import UNSEEN
 from supervisor_core.run.fold.first_error import has_lost_unknown_rank, with_first_error
 from supervisor_core.run.fold.goodput import is_down
@@ -337,7 +337,7 @@ class RunTracker:
             files=files,
             unreachable=unreachable,
             writer_pid=writer_pid,
-            suspended_pid=_suspended(run, writer_pid),
+            suspended_pid=_suspended(run, writer_pid, index.owner),
             left_out_files=left_out,
             free_bytes=_free_bytes(index.directory) if run.state in _MOVING and not unreachable else None,
             identity=identity,
@@ -409,9 +409,11 @@ class RunTracker:
         )
 
 
-def _suspended(run: Run, writer_pid: int | None) -> int | None:
+def _suspended(run: Run, writer_pid: int | None, owner: int | None) -> int | None:
     last = run.sessions[-1] if run.sessions else None
     pid = last.pid if last is not None and run.state == "lost" and runs_here(last) else writer_pid
+    if pid is not None and pid != writer_pid and not may_be_of(pid, owner):
+        return None
     return pid if pid is not None and run.state in ("lost", "unknown") and is_stopped(pid) else None
 
 
