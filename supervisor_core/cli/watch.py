@@ -57,7 +57,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "type": click.IntRange(1, 1000),
         "metavar": "N",
         "default": LIMIT_PER_HOUR,
-        "help": "At most N messages with a page to a service in an hour, and N without one.",
+        "help": "At most N messages with a page to a service in an hour, and N without one, for each owner of runs.",
     },
     "--tensorboard-url": {"metavar": "URL", "help": "A TensorBoard with the tab, for the link to the run."},
     "--runbook-base": {"metavar": "URL", "help": "The page of alerts, for the link to what is to be done."},

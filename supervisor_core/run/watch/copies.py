@@ -17,6 +17,7 @@ import os
 import socket
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
+from itertools import takewhile
 from typing import Generic, TypeVar
 
 from supervisor_core.events.chunk_builder import writer_of
@@ -114,16 +115,33 @@ class CopyMarks(Generic[_Key]):
 
     def _rank(
         self, keys: list[_Key], runs: Mapping[_Key, WatchedRun], places: Mapping[_Key, Place]
-    ) -> Callable[[_Key], tuple[bool, bool, bool, float]]:
+    ) -> Callable[[_Key], tuple[bool, bool, bool, bool, float]]:
         """Return the order of directories that have one newest session: the likeliest original first."""
         last_at = {key: runs[key].run.last_event_at or 0.0 for key in keys}
         latest = max(last_at.values(), default=0.0)
+        own: dict[str, _Key] = {}
+        for key in sorted(keys, key=lambda key: _links(runs[key].directory, places[key].directory)):
+            own.setdefault(places[key].directory, key)
         return lambda key: (
+            own[places[key].directory] != key,
             not places[key].is_recorded_by(places[key]),
             latest - last_at[key] > SAME_SECS,
             key not in self._originals,
             -last_at[key],
         )
+
+
+def _links(directory: str, real: str) -> tuple[int, int]:
+    """Return how far a path is from the one without links: anybody may make a link, whose name comes first.
+
+    Example:
+        >>> sorted(["/r/a/run", "/r/run"], key=lambda path: _links(path, "/data/run"))
+        ['/r/run', '/r/a/run']
+    """
+    parts, of_real = (path.rstrip("/").split("/") for path in (local_path(directory) or directory, real))
+    pairs = zip(reversed(parts), reversed(of_real), strict=False)
+    same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    return -same, len(parts)
 
 
 def _followed(copies: Mapping[_Key, _Key], key: _Key) -> _Key | None:

@@ -251,7 +251,15 @@ def test_thousands_of_copies_take_time_in_proportion(tmp_path: Path, writing: An
 
 
 def test_another_name_of_a_directory_is_a_copy(tmp_path: Path, writing: Any, look: Look, clock: Any) -> None:
-    """A link to a run's directory is not a second run."""
-    writing.RunFile(tmp_path / "run").ready(logdir=str(tmp_path / "run")).beat(clock.now - 5, steps=5)
-    (tmp_path / "link").symlink_to("run")
-    assert sorted(kinds(look()).values()) in (["running"], ["copy of run", "running"], ["copy of link", "running"])
+    """A link to a run's directory is not a second run, and takes neither its name nor its state, whatever its name is,
+    also where the logdir itself is a link."""
+    run = tmp_path / "real" / "logs" / "team" / "run"
+    writing.RunFile(run).ready(logdir=str(run)).beat(clock.now - 5, steps=5)
+    for link in (tmp_path / "real" / "logs" / "evil", tmp_path / "real" / "logs" / "evil" / "team"):
+        link.mkdir()
+        (link / "run").symlink_to(run)
+    (tmp_path / "link").symlink_to(tmp_path / "real" / "logs")
+    for logdir in (tmp_path / "real" / "logs", tmp_path / "link"):
+        found = LogdirWatch(str(logdir), clock=clock).refresh().runs
+        assert {name for name, seen in found.items() if seen.copy_of is None} == {"team/run"}
+        assert found["team/run"].run.state == "running" and len(found) == 3
