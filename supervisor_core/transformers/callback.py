@@ -326,11 +326,13 @@ class SupervisorCallback(TrainerCallback):
             self._draws.begin()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Write the logs' numbers into the run's events file, under the tags that TensorBoard shows for a Trainer."""
+        """Write the logs' numbers into the run's events file, under the tags that TensorBoard shows for a Trainer. The
+        loss that it logs as it ends is a mean over the session's own steps, and not compared with another session's."""
         if self.run is None or not self._is_training:
             return
+        ends = "train_runtime" in (logs or {})
         for name, value in (logs or {}).items():
-            if isinstance(value, (int, float)):
+            if isinstance(value, (int, float)) and not (ends and name == "train_loss"):
                 group, _, rest = name.partition("_")
                 self.run.log(f"{group}/{rest}" if group in ("eval", "test") and rest else f"train/{name}", value)
 

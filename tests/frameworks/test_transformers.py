@@ -169,6 +169,17 @@ def test_sigterm_saves_the_step_and_the_next_session_goes_on(tmp_path: Path) -> 
     assert [(item.step, item.trigger) for item in run_of(run).checkpoints] == [(8, "signal"), (18, "final")]
 
 
+def test_a_stop_in_the_last_step(tmp_path: Path) -> None:
+    """The next session has no step left, and logs a mean over none: that is no value that was computed again."""
+    run = tmp_path / "run"
+    status, _ = trial(tmp_path, lambda say: train(run, say, event=at(17, signal.SIGTERM)))
+    assert status == -signal.SIGTERM
+    status, said = trial(tmp_path, lambda say: train(run, say))
+    assert status == 0 and len(said) == 1
+    (one, two) = run_of(run).sessions
+    assert (one.last_step, two.restored_step, two.resume_exact) == (18, 18, True)
+
+
 def test_an_error_and_a_second_call(tmp_path: Path) -> None:
     """Under ``with`` the session ends with the error. A process that begins after the last step trains nothing, and
     ends well: a restarter may start it."""
