@@ -509,6 +509,7 @@ def described(value: Any, *, with_values: bool = True) -> str | None:
     return Described(f"{kind.__name__}({', '.join(found)})")
 
 
+@cache
 def is_public(name: str) -> bool:
     """Return whether an attribute may be a setting: the modes of modules are saved with them."""
     return not name.startswith("_") and name not in _SET and "epoch" not in name
@@ -531,8 +532,10 @@ def _space(
 ) -> _Space:
     keys, before, parts, texts = [], [], [], []
     for key, value in held.items():
+        if name and not is_public(key):  # most of a module's
+            continue
         with suppress(Exception):  # of the program's own, which is named elsewhere
-            if (not is_public(key) and name) or (known is not None and value in known):
+            if known is not None and value in known:
                 continue
             if (found := plain(value)) is not ABSENT:
                 keys.append(key)
