@@ -106,7 +106,8 @@ def by_kind(results: list[Result]) -> str:
         if "kind" in options and result.interrupted is not None:
             end = "SIGTERM" if result.interrupted.how == "SIGTERM" else "SIGKILL"
             groups.setdefault(f"{options['facade']} | {KINDS[options['kind']]} | {end}", []).append(result)
-    return _table("facade | what is kept | end", sorted(groups.items()))
+    kinds = [result for found in groups.values() for result in found]
+    return _table("facade | what is kept | end", [*sorted(groups.items()), ("**all** | |", kinds)])
 
 
 def beside(results: list[Result]) -> str:
@@ -144,16 +145,23 @@ def to_text(results: list[Result]) -> str:
     return "\n".join((by_framework(results), by_kind(results), beside(results), by_reason(results)))
 
 
+SECTIONS = ("By kind", "By framework", "Beside each framework's own tool", "The reasons that were named")
+
+
 def write_page(results: list[Result], versions: str) -> None:
-    """Put the tables into the page, in the place of those that were there."""
-    seeds = ", ".join(map(str, sorted({result.seed for result in results})))
-    head, _, _ = PAGE.read_text().partition(MARK)
-    day = datetime.now(timezone.utc).strftime("%Y-%m-%d")
-    sections = {
-        "Verdict and truth": f"Measured on {day} with {versions}; seed {seeds}.\n\n{by_framework(results)}",
-        "By kind": by_kind(results),
-        "Beside each framework's own tool": beside(results),
-        "The reasons that were named": by_reason(results),
-    }
-    text = "".join(f"\n## {name}\n\n{section}" for name, section in sections.items())
+    """Put the tables into the page, in the place of those that were there; what was not tried stays as it was."""
+    head, _, rest = PAGE.read_text().partition(MARK)
+    sections = dict(part.split("\n\n", 1) for part in f"\n{rest}".split("\n## ")[1:])
+    kinds, drawn = ([item for item in results if ("kind" in item.options) is is_kind] for is_kind in (True, False))
+    if kinds:
+        sections[SECTIONS[0]] = f"{_when(kinds, versions)}\n\n{by_kind(kinds)}"
+    if drawn:
+        texts = (f"{_when(drawn, versions)}\n\n{by_framework(drawn)}", beside(drawn), by_reason(drawn))
+        sections.update(zip(SECTIONS[1:], texts, strict=True))
+    text = "".join(f"\n## {name}\n\n{sections[name].strip()}\n" for name in SECTIONS if name in sections)
     PAGE.write_text(head + MARK + text)
+
+
+def _when(results: list[Result], versions: str) -> str:
+    seeds = ", ".join(map(str, sorted({result.seed for result in results})))
+    return f"Measured on {datetime.now(timezone.utc):%Y-%m-%d} with {versions}; seed {seeds}."
