@@ -183,6 +183,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.exactness", description="Interrupt, resume, compare.")
     parser.add_argument("--trials", type=int, default=1000, help="of ours, over all frameworks (%(default)s)")
     parser.add_argument("--each", type=int, default=20, help="trials of each kind and end (%(default)s)")
+    parser.add_argument("--end", nargs="+", choices=ENDS, default=list(ENDS), help="of the sessions of kinds")
     parser.add_argument("--kinds", nargs="+", metavar="FACADE:KIND", help="only these, as lightning:dropout")
     parser.add_argument("--seed", type=int, help="of the random numbers (default: the time)")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="at a time (%(default)s)")
@@ -201,7 +202,7 @@ def main() -> None:
         item
         for framework in frameworks
         for item in (
-            fixed(framework, arguments.each, seed)
+            fixed(framework, arguments.each, seed, arguments.end)
             if framework.fixed
             else draw(framework, share(framework, frameworks, arguments.trials), seed)
         )
@@ -235,11 +236,13 @@ def draw(framework: Framework, trials: int, seed: int, kills: int = KILLS) -> li
     return found
 
 
-def fixed(framework: Framework, each: int, seed: int, kills: int = KILLS) -> list[Drawn]:
+def fixed(
+    framework: Framework, each: int, seed: int, ends: Iterable[str] = tuple(ENDS), kills: int = KILLS
+) -> list[Drawn]:
     """Return the trainings of a number of trials of each kind and end."""
     found = []
     known: dict[str, dict[str, Said]] = {}
-    for options, end in product(framework.fixed, ENDS):
+    for options, end in product(framework.fixed, ends):
         for begin in range(0, each, kills):
             rng = random.Random(f"{seed}/{framework.name}/{len(found)}")
             interruptions = [

@@ -28,6 +28,9 @@ PER_EPOCH = -(-SAMPLES // BATCH)
 """Batches; the last one is smaller."""
 
 
+PAUSE_SECS = 0.05
+
+
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """How a program trains."""
@@ -101,7 +104,13 @@ class Interruption:
 
     def look(self, count: int) -> None:
         """Interrupt if this is the batch."""
-        if self._at is None or count < self._at:
+        if self._at is None:
+            return
+        if self._how != "SIGTERM" and count > PER_EPOCH:
+            time.sleep(
+                PAUSE_SECS
+            )  # steps this quick leave the saver behind: a kill would find an early checkpoint only
+        if count < self._at:
             return
         self._at = None
         deadline = time.monotonic() + 120.0
