@@ -1,8 +1,7 @@
 """`write_bundle`: writes a checkpoint's files, in the formats of `bundle` (data) and `table` (index).
 
 TensorFlow's own writer copies all data once more on its way to the file. Here each tensor goes from where it is
-straight to the system, and its checksum is computed while it is still in the processor's cache: half the processor
-time, which a training that uses every processor has back.
+straight to the system (`blocks`): half the processor time, which a training that uses every processor has back.
 
 In the index keys are written in full, none compressed against the one before, and every 16th entry is a restart point:
 an index is small beside its data.
@@ -15,14 +14,15 @@ import struct
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from supervisor_core.base import checksum
 from supervisor_core.base.wire import encode_varint
+from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter, Part
 from supervisor_core.checkpoint.bundle import data_path
 from supervisor_core.checkpoint.schema import message_class
-from supervisor_core.checkpoint.table import CHUNK_BYTES, FOOTER_BYTES, MAGIC
+from supervisor_core.checkpoint.table import FOOTER_BYTES, MAGIC
 from supervisor_core.storage.opening import open_own
 
 _HEADER = b"\x08\x01" + (b"" if sys.byteorder == "little" else b"\x10\x01") + b"\x1a\x02\x08\x01"
@@ -36,32 +36,41 @@ class TensorData:
     name: str
     dtype: int
     """Its type's number in tensorflow's ``DataType``."""
+    numpy_dtype: str
+    """NumPy's name of its type."""
     shape: tuple[int, ...]
     data: Any
     """Its bytes, as they are in memory: a one-dimensional array of ``uint8``, which is sliced, not copied."""
 
 
-def write_bundle(prefix: str, tensors: Iterable[TensorData]) -> None:
-    """Write a checkpoint of one data file, without syncing it. Each tensor is released as soon as it is written.
+def write_bundle(prefix: str, tensors: Iterable[TensorData], blocks: BlockWriter = IN_THREAD) -> str | None:
+    """Write a checkpoint of one data file, without syncing it. Return the name of a tensor that has NaN; None without.
 
     Args:
         prefix: the checkpoint's path, on the local file system, in a directory that exists.
         tensors: what goes into it; numbers only, each name once.
+        blocks: what writes their bytes, and lets each go as `BlockWriter.write` says.
 
     Raises:
         OSError: if it cannot be written; an incomplete file stays.
     """
-    entries = {b"": _HEADER}
-    with _emptied(data_path(prefix, 0, 1), buffering=0) as file:
-        offset = 0
+    written: list[tuple[TensorData, int]] = []
+
+    def parts() -> Iterator[Part]:
         for tensor in tensors:
-            size = len(tensor.data)
-            crc = _write(file, tensor.data)
-            entries[tensor.name.encode()] = _entry(tensor, offset, size, crc)
-            offset += size
+            written.append((replace(tensor, data=None), len(tensor.data)))
+            yield Part(tensor.data, tensor.numpy_dtype)
             del tensor
+
+    with _emptied(data_path(prefix, 0, 1), buffering=0) as file:
+        done = blocks.write(file.fileno(), parts(), is_one=False)
+    entries, offset = {b"": _HEADER}, 0
+    for (tensor, size), crc in zip(written, done.crcs, strict=True):
+        entries[tensor.name.encode()] = _entry(tensor, offset, size, crc)
+        offset += size
     with _emptied(f"{prefix}.index") as index:
         index.write(encode_table(sorted(entries.items())))
+    return None if done.with_nan is None else written[done.with_nan][0].name
 
 
 @contextmanager
@@ -75,17 +84,6 @@ def _emptied(path: str, buffering: int = -1) -> Iterator[IO[bytes]]:
     except OSError as error:
         error.filename = error.filename or path
         raise
-
-
-def _write(file: IO[bytes], data: Any) -> int:
-    crc = 0
-    for start in range(0, len(data), CHUNK_BYTES):
-        chunk = data[start : start + CHUNK_BYTES]
-        written = 0
-        while written < len(chunk):  # a full disk takes a part, then refuses
-            written += file.write(chunk[written:]) or 0
-        crc = checksum.extend(crc, chunk)
-    return crc
 
 
 def _entry(tensor: TensorData, offset: int, size: int, crc: int) -> bytes:

@@ -16,10 +16,9 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from supervisor_core.base import checksum
 from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
+from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter, Part
 from supervisor_core.checkpoint.manifest import SealedFile
-from supervisor_core.checkpoint.nan_check import has_nan
 from supervisor_core.checkpoint.sealed_files import OpenFile, SealedFiles
 from supervisor_core.checkpoint.tree_file import parse_json
 
@@ -44,8 +43,6 @@ _WIDTHS = {
 
 _ALIGNMENT = 8
 """The arrays begin at a multiple of it, for readers that map the file."""
-_CHUNK_BYTES = 1 << 19
-"""Bytes to write at a time: they stay in the processor's cache from one look at them to the next."""
 
 
 class Array(NamedTuple):
@@ -81,8 +78,11 @@ class Written(NamedTuple):
     """Files with their checksums, computed from what was in memory."""
 
 
-def write(path: str, arrays: Mapping[str, ArrayBytes]) -> Written:
+def write(path: str, arrays: Mapping[str, ArrayBytes], blocks: BlockWriter = IN_THREAD) -> Written:
     """Write arrays, by name, into a new file; sync nothing.
+
+    Args:
+        blocks: what writes the bytes.
 
     Raises:
         OSError: if it cannot be written.
@@ -97,21 +97,19 @@ def write(path: str, arrays: Mapping[str, ArrayBytes]) -> Written:
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     begin = len(text).to_bytes(8, "little") + text
-    with_nan: str | None = None
-    with open(path, "xb", buffering=0) as file:
-        file.write(begin)
-        crc = checksum.value(begin)
+    names: list[str] = []
+
+    def parts() -> Iterator[Part]:
+        yield Part(begin)
         for name in order:
-            dtype = DTYPES[arrays[name].dtype]
             for piece in arrays[name].pieces():
-                for start in range(0, len(piece), _CHUNK_BYTES):
-                    part = piece[start : start + _CHUNK_BYTES]
-                    crc = checksum.extend(crc, part)
-                    if with_nan is None and has_nan(dtype, part):
-                        with_nan = name
-                    while len(part):  # a write may take less, as where the disk becomes full
-                        part = part[file.write(part) or 0 :]
-    return Written(with_nan, (SealedFile(os.path.basename(path), len(begin) + position, crc),))
+                names.append(name)
+                yield Part(piece, DTYPES[arrays[name].dtype])
+
+    with open(path, "xb", buffering=0) as file:
+        done = blocks.write(file.fileno(), parts(), is_one=True)
+    with_nan = None if done.with_nan is None else names[done.with_nan - 1]
+    return Written(with_nan, (SealedFile(os.path.basename(path), len(begin) + position, done.crcs[-1]),))
 
 
 def read(files: SealedFiles, name: str, wanted: Collection[str] | None, allocate: Allocate) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from supervisor_core.base import checksum
 from supervisor_core.base.errors import DamagedCheckpointError
 from supervisor_core.base.systems import read_at
+from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter
 from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
 from supervisor_core.checkpoint.manifest import CHUNK_BYTES, Holes, Manifest, SealedFile, list_files, refusal
 from supervisor_core.checkpoint.table import Meter
@@ -29,10 +30,18 @@ class SealedFiles:
     Args:
         directory: the checkpoint's.
         on_progress: called with (bytes compared, bytes in all) while data is compared with it.
+        blocks: what has written it, and may read it back.
     """
 
-    def __init__(self, directory: str, manifest: Manifest, on_progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        directory: str,
+        manifest: Manifest,
+        on_progress: Progress | None = None,
+        blocks: BlockWriter = IN_THREAD,
+    ) -> None:
         self.directory = directory
+        self._blocks = blocks
         self.manifest = manifest
         self._meter = Meter(on_progress, manifest.bytes)
         self._listed = {file.path: file for file in manifest.files}
@@ -137,7 +146,7 @@ class SealedFiles:
             if name not in self._checked:
                 with self.open(name) as file:
                     if read_data:
-                        file.check()
+                        file.check(self._blocks)
         return VerifiedCheckpoint(self.manifest.bytes, None, self.manifest.step, self.manifest)
 
 
@@ -239,7 +248,10 @@ class OpenFile:
         self._meter.add(len(data))
         return data
 
-    def check(self) -> None:
+    def check(self, blocks: BlockWriter = IN_THREAD) -> None:
         """Compare the whole content with the manifest; see `finish`."""
+        if blocks.checksums(self._descriptor, [(0, self.size)]) == [self._listed.crc32c]:
+            self._checked.add(self._listed.path)
+            return
         self._crc = self._position = 0
         self.finish()

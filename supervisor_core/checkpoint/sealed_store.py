@@ -31,6 +31,7 @@ from supervisor_core.base.json_records import can_follow
 from supervisor_core.base.systems import user_id
 from supervisor_core.checkpoint import contents
 from supervisor_core.checkpoint import manifest as manifests
+from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter
 from supervisor_core.checkpoint.bundle import Progress, VerifiedCheckpoint
 from supervisor_core.checkpoint.guard import Publisher, guarded
 from supervisor_core.checkpoint.manifest import Manifest, SealedFile
@@ -206,6 +207,7 @@ class SealedStore(CheckpointKind):
         keep_every_n_hours: float | None = None,
         read_back: bool = True,
         decode: Decode | None = None,
+        blocks: BlockWriter = IN_THREAD,
     ) -> Sealed:
         """Write a checkpoint, seal it, give it its name, and delete those that retention lets go of.
 
@@ -217,6 +219,7 @@ class SealedStore(CheckpointKind):
             keep_every_n_hours: see `retention.decide`.
             read_back: read everything again and compare with the manifest before the checkpoint counts.
             decode: called before that with what is read back.
+            blocks: what writes it, and may read it back.
 
         Raises:
             OSError, DamagedCheckpointError: why there is no checkpoint; those before stay as they were.
@@ -232,7 +235,7 @@ class SealedStore(CheckpointKind):
             final = self._free_name(manifest.step)
             manifest = replace(manifest, doubt=doubt)
             manifest, retention = self._with_retention(manifest, final, max_to_keep, keep_every_n_hours)
-            manifest = self._sealed(staged, manifest, read_back, decode, written)
+            manifest = self._sealed(staged, manifest, read_back, decode, written, blocks)
             self.filesystem.move(staged, final)
             self.filesystem.sync((), self.directory)
         except BaseException:
@@ -295,11 +298,12 @@ class SealedStore(CheckpointKind):
         read_back: bool,
         decode: Decode | None,
         written: tuple[SealedFile, ...] = (),
+        blocks: BlockWriter = IN_THREAD,
     ) -> Manifest:
         """Seal a directory, and read it back where that is wanted; return its manifest."""
         manifest = manifests.seal(directory, manifest, LOCAL, self._publisher.check, written)
         if read_back:
-            files = SealedFiles(directory, manifest)
+            files = SealedFiles(directory, manifest, blocks=blocks)
             if decode is not None:
                 decode(files)
             files.verify()

@@ -15,12 +15,13 @@ import numpy as np
 
 from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError, UnreadableCheckpointError
 from supervisor_core.checkpoint import jax_files, safetensors_file
+from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter
 from supervisor_core.checkpoint.jax_files import FOLDER, Piece
 from supervisor_core.checkpoint.safetensors_file import ArrayBytes, Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.training.ranks import Ranks
-from supervisor_core.training.tree import mapped, path_below
+from supervisor_core.training.tree import ArrayKind, mapped, path_below
 
 Index = tuple[slice, ...]
 
@@ -92,7 +93,7 @@ class Stored:
         return self[()]
 
 
-class ShardedArrays:
+class ShardedArrays(ArrayKind):
     """The pieces in a checkpoint, as a kind of array: see `supervisor_core.training.tree.ArrayKind`.
 
     Args:
@@ -101,7 +102,6 @@ class ShardedArrays:
 
     name = "sharded"
     file = FOLDER
-    copies_memory = False
 
     def __init__(self, present: Callable[[], Mapping[str, Sharded]]) -> None:
         self._present = present
@@ -124,7 +124,7 @@ class ShardedArrays:
             raise CheckpointError("An array is split over the processes, and not all of them save.")
         return None
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> Written:
+    def save(self, arrays: Mapping[str, Any], path: str, blocks: BlockWriter = IN_THREAD) -> Written:
         """See `ArrayKind.save`: all processes have written them. Whether they have NaN is not known."""
         os.stat(path)
         return Written()

@@ -29,12 +29,14 @@ from supervisor_core.base.errors import (
     UnreadableCheckpointError,
 )
 from supervisor_core.checkpoint import contents, torch_file
+from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter
 from supervisor_core.checkpoint.safetensors_file import Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.torch.tensors import tensor_has_nan
 from supervisor_core.training.objects import Part
 from supervisor_core.training.position import FitNumber
 from supervisor_core.training.state import DATA
+from supervisor_core.training.tree import ArrayKind
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -100,7 +102,7 @@ class Loaded:
     """Whether it is this user's own, or trusted whoever wrote it."""
 
 
-class CheckpointFile:
+class CheckpointFile(ArrayKind):
     """The ``.ckpt`` in a checkpoint's directory, as a kind of array: see `supervisor_core.training.tree.ArrayKind`.
 
     Args:
@@ -109,7 +111,6 @@ class CheckpointFile:
 
     name = "lightning"
     file = contents.LIGHTNING
-    copies_memory = False
 
     def __init__(self, *, trust: bool = False) -> None:
         self._trust = trust
@@ -132,7 +133,7 @@ class CheckpointFile:
             _LOG.warning("The hyperparameters are left out of the checkpoint, they cannot be pickled: %s", error)
         return _copied({key: item for key, item in checkpoint.items() if key != HYPER_PARAMETERS})
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> Written:
+    def save(self, arrays: Mapping[str, Any], path: str, blocks: BlockWriter = IN_THREAD) -> Written:
         """See `ArrayKind.save`."""
         (copy,) = arrays.values()
         torch.save(copy.checkpoint(), path)

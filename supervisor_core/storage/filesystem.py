@@ -75,6 +75,8 @@ class Reader(ReadFile, Protocol):
     """Of a local file; None of any other."""
     is_linked: bool
     """Whether its name is a symbolic link: it may be any file that this process may read."""
+    descriptor: int | None
+    """Of a local file that is open; None of any other."""
 
     def __enter__(self) -> Reader:
         return self

@@ -231,6 +231,7 @@ class _LocalReader(Reader):
             self._fd = open_regular(path)
         self.status = os.fstat(self._fd)
         self.size = self.status.st_size
+        self.descriptor = self._fd
 
     def read_at(self, offset: int, length: int) -> bytes:
         parts = []  # a signal or a network disk may cut a read short, and one call returns at most 2 GB

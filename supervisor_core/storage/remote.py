@@ -242,6 +242,7 @@ def _status(info: Any) -> RemoteStatus:
 class _RemoteReader(Reader):
     status = None
     is_linked = False
+    descriptor = None
 
     def __init__(self, filesystem: RemoteFilesystem, path: str) -> None:
         found = filesystem.stat(path)

@@ -184,7 +184,9 @@ class CheckpointManager(Checkpoints):
         _LOG.info("Saving checkpoint to path %s", self.checkpoint_writer.save_path)
         longest = run.progress.longest_step_secs()
         wait_secs = deadline.remaining() / 2
-        result = self.checkpoint_writer.save(sess, trigger, is_new, wait_secs, longest, run.progress.held)
+        result = self.checkpoint_writer.save(
+            sess, trigger, is_new, wait_secs, longest, self.interval_secs, run.progress.held
+        )
         if result.consistent and not isinstance(sess, SupervisedSession):
             result.consistent = False  # its runs pass no step lock
         if result.skipped and (newest is not None or has_ended()):

@@ -30,6 +30,7 @@ from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.errors import DamagedCheckpointError, LogdirInUseError
 from supervisor_core.base.options import Options
 from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint.blocks import URGENT, BlockWriter
 from supervisor_core.checkpoint.guard import Publisher
 from supervisor_core.checkpoint.names import last_part, step_in_name
 from supervisor_core.checkpoint.recovery import Skipped
@@ -175,6 +176,7 @@ class CheckpointWriter:
         self._wait_secs = options.snapshot_wait_secs  # in the present save
         self._blocking = blocking
         self._is_last = False
+        self._blocks = BlockWriter(has_pool=not blocking)
         self._failure: str | None = None
         self.attach()
         self._watched = watched
@@ -183,7 +185,7 @@ class CheckpointWriter:
             self._loss = WatchedLoss(graph, options.watched_loss)
         self._snapshot: Snapshot | None = None
         try:
-            self._snapshot = Snapshot(graph, saver, global_step)
+            self._snapshot = Snapshot(graph, saver, global_step, self._blocks)
         except CannotSnapshot as reason:
             self._give_up_snapshots(reason)
 
@@ -247,6 +249,7 @@ class CheckpointWriter:
         is_new: Callable[[int | None], bool] = lambda step: True,
         wait_secs: float = math.inf,
         step_secs: float = 0.0,
+        interval_secs: float | None = None,
         training_waits: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> SaveResult:
         """Save a checkpoint now, and return when it is durable, or has failed.
@@ -257,6 +260,7 @@ class CheckpointWriter:
             is_new: asked with the snapshot's step, between two steps, whether to write it at all.
             wait_secs: how long to wait for the steps under way, if that is less than `step_wait_secs`.
             step_secs: how long the longest of the recent steps took.
+            interval_secs: the time from one save to the next; None without any.
             training_waits: entered while the save may keep training waiting: not while a snapshot is being written.
 
         Returns:
@@ -264,7 +268,8 @@ class CheckpointWriter:
         """
         with self.lock:
             self._location.hurry.clear()
-            self._is_last = trigger in ("final", "signal")
+            self._is_last = trigger in URGENT
+            self._blocks.begin(interval_secs, lambda: self._is_last or self._location.hurry.is_set())
             started = self._clock.monotonic()
             result = SaveResult(trigger=trigger)
             try:
@@ -415,7 +420,7 @@ class CheckpointWriter:
 
     def _verify(self, result: SaveResult, path: str) -> int | None:
         """Verify what was written; return the step that is stored in it."""
-        verified = bundle.verify(path, data=self.options.verify_checkpoints)
+        verified = bundle.verify(path, data=self.options.verify_checkpoints, blocks=self._blocks)
         result.bytes = verified.bytes
         result.verified = self.options.verify_checkpoints
         return verified.step

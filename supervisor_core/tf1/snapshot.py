@@ -3,9 +3,10 @@
 
 prepare   memory is got for the values that have to be copied, once, while training goes on
 take      between two steps every value that the saver saves is fetched. A prepared callable hands values out as they
-          are in TensorFlow's memory, so this copies nothing (0.1 ms for 500 MB). A resource variable's buffer can be
-          kept: the variable's next update finds it in use and makes a copy of its own. A ref variable's updates write
-          into the buffer whoever else holds it, so it is copied here
+          are in TensorFlow's memory, so this copies nothing (0.1 ms for 500 MB). What the saver process writes is
+          copied here, on all processors. Otherwise a resource variable's buffer is kept: the variable's next update
+          finds it in use and makes a copy of its own. A ref variable's updates write into the buffer whoever else holds
+          it, so it is copied in any case
 write     the values are written under the saver's names while training goes on: straight from memory where that can be
           done (`write_bundle`), else by `TensorFlowWriter`
 drop      nothing is held any longer
@@ -26,6 +27,7 @@ import numpy as np
 import tensorflow as tf
 
 from supervisor_core.base.errors import OptionsError
+from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter
 from supervisor_core.checkpoint.bundle_writer import TensorData, write_bundle
 from supervisor_core.checkpoint.nan_check import has_nan
 from supervisor_core.storage.local import local_path
@@ -73,6 +75,7 @@ class Snapshot:
         graph: the graph, finalized or not; it stays as it is.
         saver: a ``tf.compat.v1.train.Saver``.
         global_step: an integer of size 1 in the graph, variable or tensor, to be read in the same moment.
+        blocks: what writes the values.
 
     Raises:
         CannotSnapshot: if this saver can only be run as it is; says why.
@@ -81,7 +84,7 @@ class Snapshot:
     writes_from_memory = True
     """Whether TensorFlow's writer is passed by where it can be."""
 
-    def __init__(self, graph: Any, saver: Any, global_step: Any = None) -> None:
+    def __init__(self, graph: Any, saver: Any, global_step: Any = None, blocks: BlockWriter = IN_THREAD) -> None:
         self._saved = read_saver(graph, saver)
         step = None if global_step is None else _step_item(graph, global_step)
         self._by_source: dict[str, list[Item]] = {}
@@ -89,19 +92,20 @@ class Snapshot:
             self._by_source.setdefault(item.source.key, []).append(item)
         first = [items[0] for items in self._by_source.values()]
         self._fetches = [item.value for item in first] + ([] if step is None else [step.value])
-        self._copied = [number for number, item in enumerate(first) if not _is_kept(item)]
-        self._sizes = [_size_bytes(first[number].source) for number in self._copied]
         self._sources = [item.source for item in (*first, *([] if step is None else [step]))]
         self.size_bytes = sum(math.inf if (size := _size_bytes(item.source)) is None else size for item in first)
         """How much there is to write; infinite where that is only known when it is taken."""
         self._step = None if step is None else step.value
         self._writes_bundle = _is_plain(self._saved)
+        self._blocks = blocks
+        self._is_shared = self._writes_bundle and blocks.takes(self.size_bytes)
+        self._copied = [number for number, item in enumerate(first) if self._is_shared or not _is_kept(item)]
+        self._sizes = [_size_bytes(first[number].source) for number in self._copied]
         self._writer: TensorFlowWriter | None = None
         self._session: Any = None
         self._fetch: PreparedRun | None = None
         self._room: dict[int, Array | None] = {}
         self._values: list[Any] | None = None
-        self._with_nan: str | None = None
         check_is_local(self._sources, lambda: (op.device for op in graph.get_operations()))
 
     def bind(self, session: Any) -> bool:
@@ -127,8 +131,15 @@ class Snapshot:
     def prepare(self) -> None:
         """Get the memory for what is copied, once: its pages appear as they are first written. Training may go on
         meanwhile."""
-        if not self._room:
-            self._room = dict(zip(self._copied, _new_room(self._sizes), strict=True))
+        if self._room:
+            return
+        shared = self._blocks.new_memory([size or 0 for size in self._sizes]) if self._is_shared else None
+        if shared is None and self._is_shared:  # there is no memory for a copy of what can be kept
+            self._is_shared = False
+            first = [items[0] for items in self._by_source.values()]
+            self._copied = [number for number, item in enumerate(first) if not _is_kept(item)]
+            self._sizes = [_size_bytes(first[number].source) for number in self._copied]
+        self._room = dict(zip(self._copied, shared or _new_room(self._sizes), strict=True))
 
     def take(self) -> int | None:
         """Put this moment aside: call it between two steps. Return the global step, if there is one."""
@@ -154,9 +165,7 @@ class Snapshot:
         values, self._values = self._values, None
         local = local_path(path)
         if self.writes_from_memory and self._writes_bundle and local is not None:
-            self._with_nan = None
-            write_bundle(local, self._tensors(values))
-            return self._with_nan
+            return write_bundle(local, self._tensors(values), self._blocks)
         if self._writer is None:
             self._writer = TensorFlowWriter(self._saved)
         arrays = zip(self._by_source.values(), values, strict=True)
@@ -175,10 +184,8 @@ class Snapshot:
         for items in self._by_source.values():
             value = np.asarray(values.pop())
             data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-            if self._with_nan is None and has_nan(value.dtype.name, data):
-                self._with_nan = items[0].name
             for item in items:
-                yield TensorData(item.name, item.source.dtype.as_datatype_enum, value.shape, data)
+                yield TensorData(item.name, item.source.dtype.as_datatype_enum, value.dtype.name, value.shape, data)
             del value, data
 
 

@@ -15,12 +15,13 @@ from typing import Any
 
 from supervisor_core.base.errors import CheckpointError, DamagedCheckpointError, RanksError
 from supervisor_core.checkpoint import contents, shard_metadata
+from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter
 from supervisor_core.checkpoint.safetensors_file import Written
 from supervisor_core.checkpoint.sealed_files import OpenFile, SealedFiles
 from supervisor_core.checkpoint.shard_metadata import SplitTensor
 from supervisor_core.torch.ranks import TorchRanks
 from supervisor_core.training.objects import Part
-from supervisor_core.training.tree import mapped
+from supervisor_core.training.tree import ArrayKind, mapped
 
 _SPLIT = frozenset({"DTensor", "ShardedTensor"})
 
@@ -35,7 +36,7 @@ class Shard:
     """Where the shards are, once they are read."""
 
 
-class ShardFiles:
+class ShardFiles(ArrayKind):
     """The shards in a checkpoint's directory, as a kind of array: see `supervisor_core.training.tree.ArrayKind`.
 
     Args:
@@ -45,7 +46,6 @@ class ShardFiles:
 
     name = "shards"
     file = shard_metadata.FOLDER
-    copies_memory = False
 
     def __init__(self, *, is_split: bool, whole: bool, trust: bool = False) -> None:
         self._is_split = is_split
@@ -63,7 +63,7 @@ class ShardFiles:
         """See `ArrayKind.copy`: the shards are written already."""
         return value
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> Written:
+    def save(self, arrays: Mapping[str, Any], path: str, blocks: BlockWriter = IN_THREAD) -> Written:
         """See `ArrayKind.save`: all ranks have written them. Whether they have NaN is not known."""
         for name, shard in arrays.items():
             if name != shard.path:

@@ -11,6 +11,7 @@ import numpy
 import torch
 
 from supervisor_core.checkpoint import contents, safetensors_file
+from supervisor_core.checkpoint.blocks import BlockWriter
 from supervisor_core.checkpoint.nan_check import has_nan
 from supervisor_core.checkpoint.safetensors_file import Array, ArrayBytes, Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
@@ -19,12 +20,12 @@ from supervisor_core.training.state import summary
 from supervisor_core.training.tree import ArrayKind, NumpyArrays
 
 
-class TorchTensors:
+class TorchTensors(ArrayKind):
     """``torch.Tensor``, on any device."""
 
     name = "torch"
     file = contents.TORCH
-    copies_memory = True
+    copies_memory = writes_blocks = True
 
     def matches(self, value: Any) -> bool:
         """See `ArrayKind.matches`."""
@@ -48,9 +49,13 @@ class TorchTensors:
         memory = numpy.empty(value.numel() * value.element_size(), numpy.uint8)
         return torch.from_numpy(memory).view(value.dtype).reshape(value.shape).copy_(value.detach())
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> Written:
+    def in_memory(self, memory: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+        """See `ArrayKind.in_memory`."""
+        return torch.from_numpy(memory).view(dtype).reshape(shape)
+
+    def save(self, arrays: Mapping[str, Any], path: str, blocks: BlockWriter) -> Written:
         """See `ArrayKind.save`."""
-        return safetensors_file.write(path, {name: _numbers(tensor) for name, tensor in arrays.items()})
+        return safetensors_file.write(path, {name: _numbers(tensor) for name, tensor in arrays.items()}, blocks)
 
     def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
         """See `ArrayKind.load`."""

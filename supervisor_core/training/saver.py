@@ -20,6 +20,7 @@ from supervisor_core.base.clock import Clock
 from supervisor_core.base.errors import NoUsableCheckpointError, SaveFailedError, UnreadableCheckpointError
 from supervisor_core.base.options import Options
 from supervisor_core.checkpoint import contents
+from supervisor_core.checkpoint.blocks import URGENT, BlockWriter
 from supervisor_core.checkpoint.manifest import Manifest, limits_of
 from supervisor_core.checkpoint.recovery import CheckpointChoice, Skipped, log_skipped, set_damaged_aside
 from supervisor_core.checkpoint.retention import doubt_of
@@ -112,6 +113,8 @@ class Saver(Checkpoints):
         self._current: Job | None = None
         self._held: Job | None = None
         self._room = Room()
+        self._blocks = BlockWriter(has_pool=options.snapshot == "copy")
+        self._is_awaited = threading.Event()
         self._put_lock = threading.Lock()
         self._stage = _WRITING
         self._skipped: Sequence[Skipped] = ()
@@ -231,7 +234,10 @@ class Saver(Checkpoints):
     def wait_until_saved(self, deadline: Deadline = NEVER) -> bool:
         """Wait until no save is under way; return False at the deadline."""
         under_way = self._current
-        return under_way is None or under_way.done.wait(deadline.timeout)
+        if under_way is None:
+            return True
+        self._is_awaited.set()
+        return under_way.done.wait(deadline.timeout)
 
     def refuse(self, step: int, reason: str) -> None:
         """Record that a checkpoint fell due and is not saved."""
@@ -378,6 +384,7 @@ class Saver(Checkpoints):
                     return True
 
     def _wait_for(self, job: Job, deadline: Deadline) -> None:
+        self._is_awaited.set()
         if not job.done.wait(deadline.timeout):
             raise SaveFailedError(self._hanging_text)
         if job.error is not None:
@@ -435,14 +442,19 @@ class Saver(Checkpoints):
                 job.error = job.error or error
             finally:
                 if not job.in_place and (self._held is None or self._held.captured is not job.captured):
-                    self._room.keep(job.captured.tree, self._state.kinds)
+                    self._room.keep(job.captured.tree, self._state.kinds, self._blocks)
                 self._current = None
                 job.done.set()
                 del job  # with the copy of the state, as far as the next one has no room in it
+                self._room.renew(self._state.kinds, self._blocks)
 
     def _write(self, job: Job) -> Sealed:
         """Write a checkpoint, and seal it; in the saving thread."""
         losses = self._losses_not_finite()  # of the moment that is saved: writing may take minutes
+        self._is_awaited.clear()
+        if job.trigger in URGENT:
+            self._is_awaited.set()
+        self._blocks.begin(self._policy.save_secs, self._is_awaited.is_set)
         return self._store.save(
             self._manifest(job),
             lambda directory: self._write_files(directory, job, losses),
@@ -451,6 +463,7 @@ class Saver(Checkpoints):
             keep_every_n_hours=self._policy.keep_every_n_hours,
             read_back=self._options.verify_checkpoints,
             decode=self._check_saved,
+            blocks=self._blocks,
         )
 
     def _losses_not_finite(self) -> tuple[str, ...]:
@@ -458,7 +471,7 @@ class Saver(Checkpoints):
         return () if self._writer is None else self._writer.losses_not_finite()
 
     def _write_files(self, directory: str, job: Job, losses: tuple[str, ...]) -> StagedFiles:
-        with_nan, files = write_tree(directory, job.captured.tree, self._state.kinds)
+        with_nan, files = write_tree(directory, job.captured.tree, self._state.kinds, self._blocks)
         if job.is_abandoned:
             raise SaveFailedError("The training went on before its state was written.")
         name = None if with_nan is None else with_nan.removeprefix("objects/")

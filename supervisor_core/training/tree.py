@@ -23,6 +23,7 @@ from supervisor_core.base.errors import (
     UnreadableCheckpointError,
 )
 from supervisor_core.checkpoint import contents, safetensors_file
+from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter
 from supervisor_core.checkpoint.nan_check import has_nan
 from supervisor_core.checkpoint.pickles import require_short
 from supervisor_core.checkpoint.safetensors_file import Array, ArrayBytes, Written
@@ -31,16 +32,20 @@ from supervisor_core.checkpoint.tree_file import MAX_DEPTH, STRUCTURE, encode, r
 
 
 class ArrayKind(Protocol):
-    """The arrays of one framework."""
+    """The arrays of one framework; a base class."""
 
     name: str
     """Its name in ``tree.json``: lower-case letters."""
     file: str
     """Name of its file, or directory, in a checkpoint."""
 
+    writes_blocks: bool = False
+    """Whether `save` has a `BlockWriter` write them."""
+
     @property
     def copies_memory(self) -> bool:
         """Whether `copy` returns memory that only the copy has."""
+        return False
 
     def matches(self, value: Any) -> bool:
         """Return whether a leaf is an array of this kind. Must not import the framework."""
@@ -62,8 +67,20 @@ class ArrayKind(Protocol):
             TypeError: see `check`.
         """
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> Written:
-        """Write copies, by name, into a new file or directory; return what is known of it."""
+    def in_memory(self, memory: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+        """Return an array for `copy` to overwrite, where `writes_blocks`.
+
+        Args:
+            memory: of its size, an array of ``numpy.uint8``.
+        """
+        return None
+
+    def save(self, arrays: Mapping[str, Any], path: str, blocks: BlockWriter) -> Written:
+        """Write copies, by name, into a new file or directory; return what is known of it.
+
+        Args:
+            blocks: what writes the bytes of files that this project writes itself.
+        """
 
     def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
         """Read them from a checkpoint that anybody may have written.
@@ -78,12 +95,12 @@ class ArrayKind(Protocol):
         """
 
 
-class NumpyArrays:
+class NumpyArrays(ArrayKind):
     """``numpy.ndarray`` and its scalars."""
 
     name = "numpy"
     file = contents.NUMPY
-    copies_memory = True
+    copies_memory = writes_blocks = True
 
     def matches(self, value: Any) -> bool:
         """See `ArrayKind.matches`."""
@@ -106,9 +123,13 @@ class NumpyArrays:
         np.copyto(into, value)
         return into
 
-    def save(self, arrays: Mapping[str, Any], path: str) -> Written:
+    def in_memory(self, memory: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+        """See `ArrayKind.in_memory`."""
+        return memory.view(dtype).reshape(shape)
+
+    def save(self, arrays: Mapping[str, Any], path: str, blocks: BlockWriter) -> Written:
         """See `ArrayKind.save`."""
-        return safetensors_file.write(path, {name: _numbers(array) for name, array in arrays.items()})
+        return safetensors_file.write(path, {name: _numbers(array) for name, array in arrays.items()}, blocks)
 
     def load(self, files: SealedFiles, names: Collection[str]) -> Mapping[str, Any]:
         """See `ArrayKind.load`."""
@@ -155,33 +176,65 @@ class Copied(NamedTuple):
     value: Any
 
 
+class _Shape(NamedTuple):
+    """What one copy has in common with those whose memory it may have."""
+
+    kind: str
+    dtype: Any
+    shape: tuple[int, ...]
+
+
 class Room:
     """The memory of copies that are written, for the next ones: to get new pages takes longer than to copy."""
 
     def __init__(self) -> None:
-        self._free: dict[Any, list[Any]] = {}
+        self._free: dict[_Shape, list[Any]] = {}
+        self._shapes: list[_Shape] = []
+        self._sizes: list[int] = []
 
     def take(self, kind: ArrayKind, value: Any) -> Any:
         """Return memory for the copy of an array; None without any."""
-        free = self._free.get((kind.name, value.dtype, tuple(value.shape))) if kind.copies_memory else None
+        free = self._free.get(_Shape(kind.name, value.dtype, tuple(value.shape))) if kind.copies_memory else None
         return free.pop() if free else None
 
-    def keep(self, tree: Any, kinds: tuple[ArrayKind, ...]) -> None:
-        """Keep the copies of a tree, which nobody needs any longer, and no others."""
-        names = {kind.name for kind in kinds if kind.copies_memory}
-        free: dict[Any, list[Any]] = {}
+    def keep(self, tree: Any, kinds: tuple[ArrayKind, ...], blocks: BlockWriter) -> None:
+        """Keep the copies of a tree, which nobody needs any longer, and no others: all, or none where `renew` has to
+        get memory that is shared with the saver process."""
+        by_name = {kind.name: kind for kind in kinds if kind.copies_memory}
+        copies: list[Copied] = []
 
-        def keep(leaf: Any, _: str) -> None:
-            if isinstance(leaf, Copied) and leaf.kind in names and leaf.value.nbytes >= _WORTH_BYTES:
-                key = (leaf.kind, leaf.value.dtype, tuple(leaf.value.shape))
-                free.setdefault(key, []).append(leaf.value)
+        def note(leaf: Any, _: str) -> None:
+            if isinstance(leaf, Copied) and leaf.kind in by_name and leaf.value.nbytes >= _WORTH_BYTES:
+                copies.append(leaf)
 
-        mapped(tree, keep)
+        mapped(tree, note)
+        shapes = [_Shape(copy.kind, copy.value.dtype, tuple(copy.value.shape)) for copy in copies]
+        if shapes == self._shapes and any(self._free.values()):  # these copies have other memory
+            return
+        free: dict[_Shape, list[Any]] = {}
+        sizes = [copy.value.nbytes if by_name[copy.kind].writes_blocks else 0 for copy in copies]
+        self._sizes = sizes if shapes != self._shapes and blocks.takes(sum(sizes)) else []
+        for shape, copy in zip(shapes, copies, strict=True):
+            if not self._sizes:
+                free.setdefault(shape, []).append(copy.value)
+        self._free, self._shapes = free, shapes
+
+    def renew(self, kinds: tuple[ArrayKind, ...], blocks: BlockWriter) -> None:
+        """Get shared memory instead of the copies that `keep` was given, when these are gone."""
+        sizes, self._sizes = self._sizes, []
+        memory = blocks.new_memory(sizes) if sizes else None
+        if memory is None:
+            return
+        by_name = {kind.name: kind for kind in kinds}
+        free: dict[_Shape, list[Any]] = {}
+        for shape, part in zip(self._shapes, memory, strict=True):
+            if len(part):
+                free.setdefault(shape, []).append(by_name[shape.kind].in_memory(part, shape.dtype, shape.shape))
         self._free = free
 
 
-_WORTH_BYTES = 256 << 10
-"""Below this size malloc keeps the memory itself."""
+_WORTH_BYTES = 16 << 10
+"""The smallest copy whose memory is kept."""
 
 
 def copy_tree(
@@ -267,7 +320,7 @@ def other_dtypes(saved: Any, present: Any, path: str = "") -> Iterator[tuple[str
             yield path, before, now
 
 
-def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...]) -> Written:
+def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...], blocks: BlockWriter = IN_THREAD) -> Written:
     """Write what `copy_tree` returned into a directory; return what is known of its files.
 
     Raises:
@@ -281,7 +334,7 @@ def write_tree(directory: str, tree: Any, kinds: tuple[ArrayKind, ...]) -> Writt
     for kind in kinds:
         if found := arrays.get(kind.name):
             try:
-                new = kind.save(found, os.path.join(directory, kind.file))
+                new = kind.save(found, os.path.join(directory, kind.file), blocks)
                 written = Written(written.with_nan or new.with_nan, written.files + new.files)
             except Exception as error:
                 if isinstance(error, (OSError, SaveFailedError)):

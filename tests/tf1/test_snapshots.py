@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from supervisor_core.checkpoint import bundle
+from supervisor_core.checkpoint import blocks, bundle
 from supervisor_core.tf1.snapshot import Snapshot
 
 v1 = tf.compat.v1
@@ -27,10 +27,11 @@ def resource(request: pytest.FixtureRequest) -> bool:
     return bool(request.param == "resource")
 
 
-@pytest.fixture(params=["from memory", "by TensorFlow"])
+@pytest.fixture(params=["from memory", "by the saver process", "by TensorFlow"])
 def writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What writes where both can."""
-    monkeypatch.setattr(Snapshot, "writes_from_memory", request.param == "from memory")
+    """What writes where each can."""
+    monkeypatch.setattr(Snapshot, "writes_from_memory", request.param != "by TensorFlow")
+    monkeypatch.setattr(blocks, "MIN_BYTES", 1 if request.param == "by the saver process" else 1 << 40)
     return str(request.param)
 
 
@@ -54,7 +55,7 @@ def build(graph: Any, saver: Any, global_step: Any = None) -> Snapshot:
     """Add initialisers; return a snapshot of what the saver saves."""
     graph.add_to_collection("init", v1.global_variables_initializer())
     graph.add_to_collection("init", v1.tables_initializer())
-    return Snapshot(graph, saver, global_step)
+    return Snapshot(graph, saver, global_step, blocks.BlockWriter(has_pool=True))
 
 
 def take(snapshot: Snapshot, session: Any) -> int | None:

@@ -28,9 +28,9 @@ def test_the_state_itself_is_written_before_the_next_step(tmp_path: Path, monkey
     written: list[Any] = []
     real = savers.write_tree
 
-    def write(directory: str, tree: Any, kinds: Any) -> Any:
+    def write(directory: str, tree: Any, *others: Any) -> Any:
         written.append(tree["objects"]["model"]["weights"].value)
-        return real(directory, tree, kinds)
+        return real(directory, tree, *others)
 
     monkeypatch.setattr(savers, "write_tree", write)
     saved = []

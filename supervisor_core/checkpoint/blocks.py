@@ -1,0 +1,153 @@
+"""`BlockWriter`: writes the bytes of a checkpoint, and finds checksum and NaN while they are in the processor's cache.
+
+Large copies are in memory that is shared with the saver process (`saver_process`), which writes and reads back without
+the interpreter's lock of the training. Small ones, and all others where there is no such process, are written by the
+thread that saves: below `MIN_BYTES` a process saves nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from supervisor_core.base import checksum
+from supervisor_core.checkpoint.nan_check import has_nan
+from supervisor_core.checkpoint.shared_pool import SharedPool
+
+CHUNK_BYTES = 1 << 19
+"""Bytes to write at a time: they stay in the processor's cache from one look at them to the next."""
+MIN_BYTES = 20 << 20
+"""The smallest checkpoint that a process writes."""
+URGENT = ("final", "signal")
+"""The triggers of saves for which the end waits."""
+MAX_SENT_BYTES = 32 << 20
+"""The most bytes that go to the process through a socket."""
+
+
+class Part(NamedTuple):
+    """Bytes in a file, one part after the other."""
+
+    data: Any
+    """``bytes``, or a one-dimensional array of ``numpy.uint8``."""
+    dtype: str = ""
+    """NumPy's name of the type of the numbers; empty where there is no NaN to look for."""
+
+
+class Pass:
+    """One pass over the bytes of a file. `steps` does a chunk at a time, so that another thread can go on with it."""
+
+    def __init__(self) -> None:
+        self.crcs: list[int] = []
+        """The checksums of what is done."""
+        self.with_nan: int | None = None
+        """The number of the first part with NaN."""
+
+    def write(self, descriptor: int, parts: Iterable[Part], *, is_one: bool) -> Iterator[None]:
+        """Write parts at the place of an open file.
+
+        Args:
+            is_one: whether each checksum is of all bytes up to the part's end, instead of the part's own.
+        """
+        crc = 0
+        for number, part in enumerate(parts):
+            crc = crc if is_one else 0
+            for start in range(0, len(part.data), CHUNK_BYTES):
+                chunk = part.data[start : start + CHUNK_BYTES]
+                crc = checksum.extend(crc, chunk)
+                if self.with_nan is None and has_nan(part.dtype, chunk):
+                    self.with_nan = number
+                while len(chunk):  # a write may take less, as where the disk becomes full
+                    chunk = chunk[os.write(descriptor, chunk) :]
+                yield
+            self.crcs.append(crc)
+            del part
+
+    def read(self, descriptor: int, ranges: Sequence[Sequence[int]]) -> Iterator[None]:
+        """Read ranges of an open file, each an offset and a length; raise EOFError where the file ends before."""
+        import numpy as np
+
+        memory: Any = np.empty(CHUNK_BYTES, np.uint8)
+        for offset, length in ranges:
+            crc, end = 0, offset + length
+            while offset < end:
+                got = os.preadv(descriptor, [memory[: min(CHUNK_BYTES, end - offset)]], offset)
+                if not got:
+                    raise EOFError
+                crc = checksum.extend(crc, memory[:got])
+                offset += got
+                yield
+            self.crcs.append(crc)
+
+
+class BlockWriter:
+    """See the module's docstring. Used by one thread at a time.
+
+    Args:
+        has_pool: whether there may be copies in shared memory; without any, the thread that calls does everything.
+    """
+
+    def __init__(self, *, has_pool: bool = False) -> None:
+        self.pool = SharedPool() if has_pool and sys.platform == "linux" else None
+        self.is_urgent: Callable[[], bool] = lambda: False
+        """Whether the save has to end soon: the process then gives up its low priority."""
+
+    def takes(self, size: float) -> bool:
+        """Return whether the copies of a checkpoint of this size belong into shared memory."""
+        return self.pool is not None and MIN_BYTES <= size < math.inf
+
+    def new_memory(self, sizes: Sequence[int]) -> list[Any] | None:
+        """Return shared memory for copies of these sizes in bytes, instead of what there was; None where they do not
+        belong there, or there is none."""
+        if self.pool is not None:
+            self.pool.clear()
+        return self.pool.take(sizes) if self.pool is not None and self.takes(sum(sizes)) else None
+
+    def write(self, descriptor: int, parts: Iterable[Part], *, is_one: bool) -> Pass:
+        """Write a whole file that is open and empty; see `Pass.write`.
+
+        Args:
+            parts: taken one after the other, each let go when it is written, as long as the pool is empty.
+
+        Raises:
+            OSError: if it cannot be written; an incomplete file stays.
+        """
+        if self.pool is not None and self.pool.has_memory:
+            from supervisor_core.checkpoint import saver_process
+
+            parts = list(parts)
+            done = saver_process.write(descriptor, parts, self.pool, is_one=is_one, is_urgent=self.is_urgent)
+            if done is not None:
+                return done
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.ftruncate(descriptor, 0)
+        found = Pass()
+        for _ in found.write(descriptor, parts, is_one=is_one):
+            pass
+        return found
+
+    def checksums(self, descriptor: int, ranges: Sequence[Sequence[int]]) -> list[int] | None:
+        """Return the checksums of ranges of an open file, each an offset and a length; None where the caller has to
+        read it, which also says what is wrong with the file."""
+        if self.pool is None or not self.pool.has_memory or sum(length for _, length in ranges) < MIN_BYTES:
+            return None
+        from supervisor_core.checkpoint import saver_process
+
+        return saver_process.checksums(descriptor, ranges, is_urgent=self.is_urgent)
+
+    def begin(self, interval_secs: float | None, is_urgent: Callable[[], bool]) -> None:
+        """A save begins.
+
+        Args:
+            interval_secs: the time from one save to the next: after half of it this one is urgent. None without any.
+            is_urgent: returns whether it is, whatever time is left.
+        """
+        end = math.inf if interval_secs is None else time.monotonic() + interval_secs / 2
+        self.is_urgent = lambda: is_urgent() or time.monotonic() > end
+
+
+IN_THREAD = BlockWriter()
+"""Without shared memory."""

@@ -1,0 +1,261 @@
+"""The saver process: what it writes and reads is what a thread would, whatever becomes of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from supervisor_core.checkpoint import blocks, saver_process, saver_program
+from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter, Part, Pass
+from tests.cases import each
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(sys.platform != "linux", reason="shared memory without a name needs Linux"),
+]
+
+SIZES = (5, 0, 3 << 20, 700_000)
+
+
+@pytest.fixture
+def writer(monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockWriter]:
+    """Has the process write everything; one that is there already is ended first, and this one afterwards."""
+    monkeypatch.setattr(blocks, "MIN_BYTES", 1)
+    monkeypatch.setattr(saver_process, "_retry_at", -saver_process.RETRY_SECS)
+    end()
+    yield BlockWriter(has_pool=True)
+    end()
+
+
+def end() -> None:
+    """End the process, if there is one."""
+    if saver_process._process is not None:
+        saver_process._process.end()
+        saver_process._process = None
+
+
+def parts(writer: BlockWriter) -> list[Part]:
+    """Numbers in shared memory, and bytes that are elsewhere."""
+    memory = writer.new_memory(SIZES)
+    assert memory is not None
+    for number, part in enumerate(memory):
+        part[:] = np.arange(len(part)) % (7 + number)
+    return [Part(b"header"), *(Part(part, "uint8") for part in memory)]
+
+
+def written(writer: BlockWriter, path: Path, content: list[Part], *, is_one: bool = True) -> tuple[Pass, bytes]:
+    """What a writer says of a new file, and what is in it."""
+    with path.open("xb", buffering=0) as file:
+        done = writer.write(file.fileno(), content, is_one=is_one)
+    return done, path.read_bytes()
+
+
+def pid() -> int:
+    """The process's."""
+    assert saver_process._process is not None
+    return saver_process._process._process.pid
+
+
+@each("is_one", [True, False])
+def test_it_writes_what_a_thread_writes(writer: BlockWriter, tmp_path: Path, is_one: bool) -> None:
+    """Bytes, checksums, NaN; and its pages of shared memory are those of later saves."""
+    content = parts(writer)
+    content[3].data[:4] = np.frombuffer(np.float32(np.nan).tobytes(), np.uint8)
+    content[3] = content[3]._replace(dtype="float32")
+    for save in range(3):
+        content[4].data[save] += 1
+        done, data = written(writer, tmp_path / f"process-{save}", content, is_one=is_one)
+        expected, same = written(IN_THREAD, tmp_path / f"thread-{save}", content, is_one=is_one)
+        assert pid() and (data, done.crcs, done.with_nan) == (same, expected.crcs, expected.with_nan)
+        assert done.with_nan == 3
+
+
+def test_it_reads_back(writer: BlockWriter, tmp_path: Path) -> None:
+    """The checksums of ranges; of a file that ends before, the caller says what is wrong."""
+    content = parts(writer)
+    done, data = written(writer, tmp_path / "file", content, is_one=False)
+    ranges, offset = [], 0
+    for part in content:
+        ranges.append((offset, len(part.data)))
+        offset += len(part.data)
+    with (tmp_path / "file").open("rb") as file:
+        assert writer.checksums(file.fileno(), ranges) == done.crcs
+        assert writer.checksums(file.fileno(), [(0, len(data) + 1)]) is None
+        assert writer.checksums(file.fileno(), ranges) == done.crcs, "it goes on"
+
+
+def test_a_disk_that_is_full_is_an_error(writer: BlockWriter) -> None:
+    """As where a thread writes."""
+    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError) as caught:
+        writer.write(full.fileno(), parts(writer), is_one=True)
+    assert caught.value.errno == errno.ENOSPC
+
+
+@each("ends", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_thread_takes_over(
+    writer: BlockWriter, tmp_path: Path, ends: signal.Signals, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From a process that is killed or stopped, whatever it has written; said once; later there is another one."""
+    content = parts(writer)
+    written(writer, tmp_path / "before", content)
+    first = pid()
+    os.kill(first, ends)
+    for name in ("one", "two"):
+        done, data = written(writer, tmp_path / name, content)
+        assert (data, done.crcs) == (b"".join(bytes(part.data) for part in content), done.crcs)
+    assert saver_process._process is None
+    assert len([record for record in caplog.records if "is not available" in record.message]) == 1
+    saver_process._retry_at = -saver_process.RETRY_SECS
+    written(writer, tmp_path / "three", content)
+    assert pid() != first
+
+
+def test_it_is_killed_within_a_write(writer: BlockWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread writes the file from its begin."""
+    content = parts(writer)
+    written(writer, tmp_path / "before", content)
+    real = saver_process._SaverProcess._answer
+
+    def answer(process: Any, is_urgent: Callable[[], bool]) -> Any:
+        while not (tmp_path / "file").stat().st_size:
+            pass
+        os.kill(process._process.pid, signal.SIGKILL)
+        process._process.wait()
+        process._socket.shutdown(1)
+        process._socket.recv(1 << 20)  # an answer that came before
+        return real(process, is_urgent)
+
+    monkeypatch.setattr(saver_process._SaverProcess, "_answer", answer)
+    done, data = written(writer, tmp_path / "file", content)
+    assert data == b"".join(bytes(part.data) for part in content)
+    assert done.crcs == written(IN_THREAD, tmp_path / "other", content)[0].crcs
+
+
+@each("what", ["executable", "memory", "frozen"])
+def test_without_a_process_a_thread_writes(
+    writer: BlockWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Where none can be started, there is too little memory, or the program is one that is no Python."""
+    if what == "executable":
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    elif what == "frozen":
+        monkeypatch.setattr(sys, "frozen", True, raising=False)
+    else:
+        monkeypatch.setattr("supervisor_core.checkpoint.shared_pool.free_memory", lambda: 1)
+        assert writer.new_memory(SIZES) is None
+        return
+    content = parts(writer)
+    assert written(writer, tmp_path / "file", content)[1] == b"".join(bytes(part.data) for part in content)
+    assert saver_process._process is None
+
+
+PROGRAM = """
+import os, sys
+from supervisor_core.checkpoint import blocks, saver_process
+blocks.MIN_BYTES = 1
+writer = blocks.BlockWriter(has_pool=True)
+(memory,) = writer.new_memory([1 << 20])
+with open(sys.argv[1], "xb", buffering=0) as file:
+    writer.write(file.fileno(), [blocks.Part(memory)], is_one=True)
+held = os.dup(saver_process._process._socket.fileno())
+child = os.fork() if sys.argv[2] == "forked" else 0
+if sys.argv[2] == "forked" and not child:
+    import signal
+    signal.pause()
+print(saver_process._process._process.pid, child, flush=True)
+if sys.argv[2] != "ends":
+    sys.stdin.read()
+"""
+
+
+@each("how", ["ends", "killed", "forked"])
+def test_it_ends_with_the_training(tmp_path: Path, how: str) -> None:
+    """However that ends, and whoever has inherited its end of the socket."""
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "file"), how]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as training:
+        assert training.stdout is not None
+        saver, child = map(int, training.stdout.readline().split())
+        watched = os.pidfd_open(saver) if how != "ends" else -1
+        if how != "ends":
+            training.kill()
+    try:
+        if watched >= 0:
+            assert select.select([watched], [], [], 60)[0]
+            os.close(watched)
+        assert not Path(f"/proc/{saver}").exists() or "Z" in Path(f"/proc/{saver}/stat").read_text()
+    finally:
+        if child:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_signals_to_the_group_do_not_end_it(writer: BlockWriter, tmp_path: Path) -> None:
+    """Ctrl-C, and a SIGTERM to all processes of a job: the last save comes after them."""
+    content = parts(writer)
+    written(writer, tmp_path / "one", content)
+    first = pid()
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        os.kill(first, getattr(signal, name))
+    written(writer, tmp_path / "two", content)
+    assert pid() == first
+
+
+def test_what_is_urgent_is_done_at_full_priority() -> None:
+    """The thread of low priority leaves off, and another goes on where it was."""
+    threads = []
+
+    def steps() -> Iterator[None]:
+        for number in range(100):
+            threads.append((threading.get_ident(), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
+            if number == 10:
+                urgent.set()
+                while not told.is_set():
+                    pass
+            yield
+
+    urgent, told = threading.Event(), threading.Event()
+
+    class Connection:
+        def wait_until_urgent(self, ended: int) -> None:
+            urgent.wait()
+            told.set()
+
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    saver_program._run(steps(), False, Connection())  # type: ignore[arg-type]
+    assert threads[0][1] > before and threads[-1] == (threading.get_ident(), before)
+    assert len(threads) == 100
+
+
+def test_a_save_is_urgent_after_half_of_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or if somebody waits for it."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    writer, awaited = BlockWriter(), threading.Event()
+    writer.begin(20.0, awaited.is_set)
+    now[0] = 9.0
+    assert not writer.is_urgent()
+    now[0] = 11.0
+    assert writer.is_urgent()
+    writer.begin(None, awaited.is_set)
+    assert not writer.is_urgent()
+    awaited.set()
+    assert writer.is_urgent()
+
+
+def test_it_is_small(writer: BlockWriter, tmp_path: Path) -> None:
+    """It loads no framework: below 60 MB besides the memory that it shares."""
+    written(writer, tmp_path / "file", parts(writer))
+    status = Path(f"/proc/{pid()}/status").read_text().splitlines()
+    own = {line.split()[0]: int(line.split()[1]) for line in status if line.startswith("Rss")}
+    assert own["RssAnon:"] + own["RssFile:"] < 60 << 10
