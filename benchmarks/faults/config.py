@@ -17,6 +17,8 @@ class Config:
     """Resource variables, or ref variables."""
     floats: int = 4096
     """In each of the four variables."""
+    by_process: bool = False
+    """Whether the saver process writes these small checkpoints, and another one is tried at once."""
     save_secs: float = 0.05
     keep: int = 5
     steps: int | None = None

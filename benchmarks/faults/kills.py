@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +13,13 @@ from benchmarks.faults.launcher import Process
 from benchmarks.faults.trial import Fault, Findings, Outcome, Trial
 
 
-def _kill(trial: Trial, trials: int, facade: str) -> Iterator[Outcome]:
+def _kill(trial: Trial, trials: int, facade: str, by_process: bool = False) -> Iterator[Outcome]:
     """Kill a run again and again; each session is judged by where the next one resumes."""
     resource, floats = trial.rng.random() < 0.5, trial.rng.choice([64, 4096, 65536])
     findings, newest, reported = None, 0, -1
     for number in range(trials + 1):
         before = truth.events_files(trial.logdir)
-        training = trial.train(facade=facade, resource=resource, floats=floats)
+        training = trial.train(facade=facade, resource=resource, floats=floats, by_process=by_process)
         early = number not in (0, trials) and trial.rng.random() < 0.2
         if early:
             training.listen(trial.rng.uniform(0.0, 0.3))
@@ -89,6 +91,43 @@ def _kill_writer(trial: Trial, trials: int) -> Iterator[Outcome]:
         yield findings.outcome()
 
 
+def _kill_saver(trial: Trial, trials: int) -> Iterator[Outcome]:
+    """Kill the saver process again and again, most often within a write; the checkpoints of the run are judged."""
+    resource = trial.rng.random() < 0.5
+    training = trial.train(resource=resource, floats=1 << 20, by_process=True, save_secs=0.01)
+    training.until("ready")
+    for _ in range(trials - 1):
+        training.listen(trial.rng.uniform(0.0, 0.3))
+        killed = _kill_children(training.pid)
+        findings = Findings()
+        findings.fault(training.returncode is not None, f"training has ended with {training.returncode}")
+        if not killed:
+            findings.wrong.append("there was no saver process")
+        yield findings.outcome()
+    training.kill(signal.SIGTERM)
+    training.wait()
+    findings, on_disk = Findings(), truth.checkpoints(trial.logdir)
+    findings.fault(bool(on_disk.broken), f"not whole: {on_disk.broken}")
+    last = training.last("step") or 0
+    findings.lose(not on_disk.whole or on_disk.whole[-1] < last, f"the newest is {on_disk.whole[-1:]} of {last}")
+    yield findings.outcome()
+
+
+def _kill_children(pid: int) -> bool:
+    """Kill the processes that one has started; wait for one for a while."""
+    until = time.monotonic() + 10.0
+    while time.monotonic() < until:
+        found = [
+            int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
+        ]
+        for child in found:
+            os.kill(child, signal.SIGKILL)
+        if found:
+            return True
+        time.sleep(0.01)
+    return False
+
+
 FAULTS = (
     Fault(
         name="kill -9 at a random instant, Supervisor",
@@ -106,6 +145,22 @@ FAULTS = (
         short=10,
         batch=10,
         run=lambda trial, trials: _kill(trial, trials, "monitored"),
+    ),
+    Fault(
+        name="kill -9 at a random instant, Supervisor, the saver process writes",
+        survived="the same",
+        long=200,
+        short=10,
+        batch=10,
+        run=lambda trial, trials: _kill(trial, trials, "supervisor", by_process=True),
+    ),
+    Fault(
+        name="kill -9 of the saver process at a random instant",
+        survived="training goes on; every checkpoint is whole, and the last step is saved",
+        long=200,
+        short=10,
+        batch=20,
+        run=_kill_saver,
     ),
     Fault(
         name="kill -9 at a random instant, a process that appends events (no TensorFlow)",

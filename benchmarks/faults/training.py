@@ -27,6 +27,7 @@ import tensorflow as tf
 
 import supervisor_core
 from benchmarks.faults.config import Config
+from supervisor_core.checkpoint import blocks, saver_process
 from supervisor_core.tf1 import supervisor as _supervisor  # noqa: F401 - loaded once, before the server forks
 
 v1 = tf.compat.v1
@@ -50,6 +51,8 @@ def main(values: dict[str, Any]) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     v1.disable_eager_execution()
     atexit.register(say, "cleaned")
+    if config.by_process:
+        blocks.MIN_BYTES, saver_process.RETRY_SECS = 1, 0.0
     with harmed(config), tf.Graph().as_default():
         model = build(config)
         if config.facade == "supervisor":

@@ -27,19 +27,22 @@ class Failure:
     error: int
     secs: float | None
     facade: str = "supervisor"
+    by_process: bool = False
 
     @property
     def name(self) -> str:
         """What the row is called."""
         how = "once" if self.secs is None else f"for {self.secs:g} s"
         facade = "" if self.facade == "supervisor" else ", MonitoredTrainingSession"
-        return f"{errno.errorcode[self.error]} {how}, at each change of a file in turn{facade}"
+        process = ", the saver process writes" if self.by_process else ""
+        return f"{errno.errorcode[self.error]} {how}, at each change of a file in turn{facade}{process}"
 
 
 def _fail(trial: Trial, trials: int, failure: Failure) -> Iterator[Outcome]:
     """Train a run in sessions, in each of which one change fails; each is judged by its files and by the next one."""
     common: dict[str, Any] = {
         "facade": failure.facade,
+        "by_process": failure.by_process,
         "resource": trial.rng.random() < 0.5,
         "floats": trial.rng.choice([64, 4096]),
         "keep": 3,
@@ -108,6 +111,8 @@ FAILURES = (
     *(Failure(error, secs) for error in _ERRORS for secs in (None, 0.5)),
     Failure(errno.EIO, None, "monitored"),
     Failure(errno.ENOSPC, 0.5, "monitored"),
+    Failure(errno.ENOSPC, 0.5, by_process=True),
+    Failure(errno.EIO, None, by_process=True),
 )
 _SURVIVED = "all steps are done, all events and the last step are saved; or the start is refused, with the cause"
 _OWN_WRITER = "; closing the program's own writer may raise that a sync failed, with the cause"
