@@ -37,8 +37,11 @@ WRITE = "one write and sync"
 UNVERIFIED = "ours without reading back"
 
 CALL_GOAL_MS_PER_GB = 10.0
-HELD_GOAL = 1.2
-DURABLE_GOAL = 2.0
+HELD_GOAL, HELD_GOAL_OF_MANY = 1.3, 1.6
+"""Of few variables, and of a thousand."""
+BLOCKING_GOAL = 0.5
+DURABLE_GOAL = 3.0
+PROCESSOR_GOAL = 2.0
 SETTLING_STEPS = 3
 
 # Megabytes, in how many variables.
@@ -63,9 +66,11 @@ def cost_rows(megabytes: int, variables: int, kind: str, rounds: int) -> Iterato
     note = f"medians of {rounds}; a step takes {measured['step_ms']:.0f} ms"
     held = {name: statistics.median(values) for name, values in measured["held_ms"].items()}
     ours, limit = held.pop(OURS), held[COPY] + held[FLOOR]
-    goal = f"at most {HELD_GOAL:g} times the copy and the floor"
+    most = HELD_GOAL if variables < 1000 else HELD_GOAL_OF_MANY
+    goal = f"at most {most:g} times the copy and the floor, and half of the blocking Saver"
+    is_met = ours <= most * limit and ours <= BLOCKING_GOAL * held[BLOCKING]
     relation = f"{note}; {ours / limit:.2f} times the limit of {limit:.0f} ms" if limit > 0 else note
-    yield Row("checkpoint", f"training held up: {model}", "ms", ours, held, goal, ours <= HELD_GOAL * limit, relation)
+    yield Row("checkpoint", f"training held up: {model}", "ms", ours, held, goal, is_met, relation)
     call = statistics.median(measured["call_ms"]) / megabytes * 1000
     goal = f"at most {CALL_GOAL_MS_PER_GB:g} ms per GB"
     yield Row("checkpoint", f"the snapshot itself: {model}", "ms/GB", call, {}, goal, call <= CALL_GOAL_MS_PER_GB, note)
@@ -77,8 +82,18 @@ def cost_rows(megabytes: int, variables: int, kind: str, rounds: int) -> Iterato
 
     spent = {name: statistics.median(values) for name, values in measured["processor_ms"].items()}
     ours = spent.pop(OURS)
+    goal = f"at most {PROCESSOR_GOAL:g} times one write and sync"
     note = f"medians of {rounds}, nothing else in the process; shared by {os.cpu_count()} processors"
-    yield Row("checkpoint", f"processor time of a save: {model}", "ms", ours, spent, "-", None, note)
+    yield Row(
+        "checkpoint",
+        f"processor time of a save: {model}",
+        "ms",
+        ours,
+        spent,
+        goal,
+        ours <= PROCESSOR_GOAL * spent[WRITE],
+        note,
+    )
 
 
 def mixed_row(kind: str, saves: int) -> Row:
@@ -233,25 +248,35 @@ def processor_time(contenders: dict[str, Step], training: Training, rounds: int)
     from supervisor_core.base.options import Options
 
     def unverified() -> None:
-        training.checkpoints._options = Options(verify_checkpoints=False)
+        training.checkpoints.options = Options(verify_checkpoints=False)
         try:
             contenders[OURS]()
         finally:
-            training.checkpoints._options = Options()
+            training.checkpoints.options = Options()
 
     saves = {**{name: contenders[name] for name in (OURS, FLOOR, WRITE)}, UNVERIFIED: unverified}
     saves[BLOCKING] = contenders[BACKGROUND]  # what it writes is the same; here there is nothing to block
     spent: dict[str, list[float]] = {}
     for turn in range(rounds + 1):
         for name, save in saves.items():
-            before = os.times()
+            before = processor_secs()
             save()
-            after = os.times()
             if turn:
-                spent.setdefault(name, []).append(1e3 * (sum(after[:4]) - sum(before[:4])))
+                spent.setdefault(name, []).append(1e3 * (processor_secs() - before))
             for file in training.directory.iterdir():
                 file.unlink()
     return spent
+
+
+def processor_secs() -> float:
+    """What this process has taken of the processors, with its children that have ended, and the saver process."""
+    from supervisor_core.checkpoint import saver_process
+
+    process = saver_process._process
+    if process is None:
+        return sum(os.times()[:4])
+    fields = Path(f"/proc/{process._process.pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(os.times()[:4]) + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def write_apart(directory: str, megabytes: int) -> None:
