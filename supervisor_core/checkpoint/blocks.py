@@ -1,8 +1,7 @@
 """`BlockWriter`: writes the bytes of a checkpoint, and finds checksum and NaN while they are in the processor's cache.
 
-Large copies are in memory that is shared with the saver process (`saver_process`), which writes and reads back without
-the interpreter's lock of the training. Small ones, and all others where there is no such process, are written by the
-thread that saves: below `MIN_BYTES` a process saves nothing.
+Large checkpoints are written and read back by the saver process (`saver_process`), without the interpreter's lock of
+the training. Small ones, and all where there is no such process, are written by the thread that saves.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any, NamedTuple
 
 from supervisor_core.base import checksum
 from supervisor_core.checkpoint.nan_check import has_nan
-from supervisor_core.checkpoint.shared_pool import SharedPool
 
 CHUNK_BYTES = 1 << 19
 """Bytes to write at a time: they stay in the processor's cache from one look at them to the next."""
@@ -24,8 +22,6 @@ MIN_BYTES = 20 << 20
 """The smallest checkpoint that a process writes."""
 URGENT = ("final", "signal")
 """The triggers of saves for which the end waits."""
-MAX_SENT_BYTES = 32 << 20
-"""The most bytes that go to the process through a socket."""
 
 
 class Part(NamedTuple):
@@ -87,39 +83,32 @@ class BlockWriter:
     """See the module's docstring. Used by one thread at a time.
 
     Args:
-        has_pool: whether there may be copies in shared memory; without any, the thread that calls does everything.
+        has_process: whether the saver process may do it; else the thread that calls does.
     """
 
-    def __init__(self, *, has_pool: bool = False) -> None:
-        self.pool = SharedPool() if has_pool and sys.platform == "linux" else None
-        self.is_urgent: Callable[[], bool] = lambda: False
-        """Whether the save has to end soon: the process then gives up its low priority."""
+    def __init__(self, *, has_process: bool = False) -> None:
+        self._has_process = has_process and sys.platform == "linux"
+        self._is_urgent: Callable[[], bool] = lambda: False
 
     def takes(self, size: float) -> bool:
-        """Return whether the copies of a checkpoint of this size belong into shared memory."""
-        return self.pool is not None and MIN_BYTES <= size < math.inf
+        """Return whether the process writes a checkpoint of this size."""
+        return self._has_process and MIN_BYTES <= size < math.inf
 
-    def new_memory(self, sizes: Sequence[int]) -> list[Any] | None:
-        """Return shared memory for copies of these sizes in bytes, instead of what there was; None where they do not
-        belong there, or there is none."""
-        if self.pool is not None:
-            self.pool.clear()
-        return self.pool.take(sizes) if self.pool is not None and self.takes(sum(sizes)) else None
-
-    def write(self, descriptor: int, parts: Iterable[Part], *, is_one: bool) -> Pass:
+    def write(self, descriptor: int, parts: Iterable[Part], *, size: float, is_one: bool) -> Pass:
         """Write a whole file that is open and empty; see `Pass.write`.
 
         Args:
-            parts: taken one after the other, each let go when it is written, as long as the pool is empty.
+            parts: taken one after the other, each let go when it is written, where a thread does it.
+            size: theirs, together.
 
         Raises:
             OSError: if it cannot be written; an incomplete file stays.
         """
-        if self.pool is not None and self.pool.has_memory:
+        if self.takes(size):
             from supervisor_core.checkpoint import saver_process
 
             parts = list(parts)
-            done = saver_process.write(descriptor, parts, self.pool, is_one=is_one, is_urgent=self.is_urgent)
+            done = saver_process.write(descriptor, parts, is_one=is_one, is_urgent=self._is_urgent)
             if done is not None:
                 return done
             os.lseek(descriptor, 0, os.SEEK_SET)
@@ -132,11 +121,11 @@ class BlockWriter:
     def checksums(self, descriptor: int, ranges: Sequence[Sequence[int]]) -> list[int] | None:
         """Return the checksums of ranges of an open file, each an offset and a length; None where the caller has to
         read it, which also says what is wrong with the file."""
-        if self.pool is None or not self.pool.has_memory or sum(length for _, length in ranges) < MIN_BYTES:
+        if not self.takes(sum(length for _, length in ranges)):
             return None
         from supervisor_core.checkpoint import saver_process
 
-        return saver_process.checksums(descriptor, ranges, is_urgent=self.is_urgent)
+        return saver_process.checksums(descriptor, ranges, is_urgent=self._is_urgent)
 
     def begin(self, interval_secs: float | None, is_urgent: Callable[[], bool]) -> None:
         """A save begins.
@@ -146,7 +135,7 @@ class BlockWriter:
             is_urgent: returns whether it is, whatever time is left.
         """
         end = math.inf if interval_secs is None else time.monotonic() + interval_secs / 2
-        self.is_urgent = lambda: is_urgent() or time.monotonic() > end
+        self._is_urgent = lambda: is_urgent() or time.monotonic() > end
 
 
 IN_THREAD = BlockWriter()

@@ -43,13 +43,16 @@ class TensorData:
     """Its bytes, as they are in memory: a one-dimensional array of ``uint8``, which is sliced, not copied."""
 
 
-def write_bundle(prefix: str, tensors: Iterable[TensorData], blocks: BlockWriter = IN_THREAD) -> str | None:
+def write_bundle(
+    prefix: str, tensors: Iterable[TensorData], blocks: BlockWriter = IN_THREAD, size: float = 0
+) -> str | None:
     """Write a checkpoint of one data file, without syncing it. Return the name of a tensor that has NaN; None without.
 
     Args:
         prefix: the checkpoint's path, on the local file system, in a directory that exists.
         tensors: what goes into it; numbers only, each name once.
         blocks: what writes their bytes, and lets each go as `BlockWriter.write` says.
+        size: theirs, together.
 
     Raises:
         OSError: if it cannot be written; an incomplete file stays.
@@ -63,7 +66,7 @@ def write_bundle(prefix: str, tensors: Iterable[TensorData], blocks: BlockWriter
             del tensor
 
     with _emptied(data_path(prefix, 0, 1), buffering=0) as file:
-        done = blocks.write(file.fileno(), parts(), is_one=False)
+        done = blocks.write(file.fileno(), parts(), size=size, is_one=False)
     entries, offset = {b"": _HEADER}, 0
     for (tensor, size), crc in zip(written, done.crcs, strict=True):
         entries[tensor.name.encode()] = _entry(tensor, offset, size, crc)

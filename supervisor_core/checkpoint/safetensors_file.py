@@ -107,7 +107,7 @@ def write(path: str, arrays: Mapping[str, ArrayBytes], blocks: BlockWriter = IN_
                 yield Part(piece, DTYPES[arrays[name].dtype])
 
     with open(path, "xb", buffering=0) as file:
-        done = blocks.write(file.fileno(), parts(), is_one=True)
+        done = blocks.write(file.fileno(), parts(), size=len(begin) + position, is_one=True)
     with_nan = None if done.with_nan is None else names[done.with_nan - 1]
     return Written(with_nan, (SealedFile(os.path.basename(path), len(begin) + position, done.crcs[-1]),))
 

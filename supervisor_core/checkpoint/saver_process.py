@@ -1,15 +1,18 @@
-"""The saver process: one for each process that trains, which writes checkpoints from shared memory and reads them back.
+"""The saver process: one for each process that trains, which writes checkpoints from its memory, and reads them back.
 
 It has NumPy and google-crc32c, no framework, no file that it opens itself: what it writes and reads is sent to it open.
-It starts with the first large checkpoint, and ends when the training's process ends, however that ends. Where it cannot
-be had, was killed or is stopped, the thread that saves does its work, and a later save starts another one.
+What it reads of the training's memory are copies that do not change: ``process_vm_readv`` brings a piece at a time into
+its cache. Shared memory takes a third more of the processors, as the kernel gives it no huge pages by default.
 
-A request is a line of JSON; the bytes of the parts that are not in shared memory follow. An answer is a line of JSON.
+It starts with the first large checkpoint, and ends when the training's process ends, however that ends. Where it cannot
+be had, was killed or is stopped, the thread that saves does its work, and a later save starts another one. Requests and
+answers are lines of JSON.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import json
 import logging
 import os
@@ -23,19 +26,18 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
+import numpy as np
+
 import supervisor_core
 from supervisor_core.base.systems import after_fork_in_child
-from supervisor_core.checkpoint import blocks
 from supervisor_core.checkpoint.blocks import Part, Pass
-from supervisor_core.checkpoint.shared_pool import Place, SharedPool
 
 _LOG = logging.getLogger("supervisor_core")
 
 RETRY_SECS = 600.0
 """After a process that did not start, or ended, the next one is started so much later."""
 _POLL_SECS = 0.1
-_MAX_DESCRIPTORS = 200
-"""Linux sends 253 at once."""
+_PR_SET_PTRACER = 0x59616D61
 _PROGRAM = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -67,20 +69,18 @@ class _SaverProcess:
                 env={**os.environ, **_ENVIRONMENT},
             )
             failed.pop_all()
+        # Where Yama lets a process read its children's memory alone. Without Yama this fails, and is not needed.
+        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(self._process.pid), 0, 0, 0)
 
-    def request(
-        self, content: dict[str, Any], sent: Sequence[Any], descriptors: list[int], is_urgent: Callable[[], bool]
-    ) -> dict[str, Any]:
-        """Return the answer to a request.
+    def request(self, content: dict[str, Any], descriptor: int, is_urgent: Callable[[], bool]) -> dict[str, Any]:
+        """Return the answer to a request about an open file.
 
         Raises:
             _GoneError: if there is none.
         """
-        line = json.dumps({**content, "descriptors": len(descriptors)}).encode() + b"\n"
         try:
-            socket.send_fds(self._socket, [b"!"], descriptors)
-            for data in (line, *sent):
-                self._socket.sendall(data)
+            socket.send_fds(self._socket, [b"!"], [descriptor])
+            self._socket.sendall(json.dumps({**content, "is_urgent": is_urgent()}).encode() + b"\n")
             return self._answer(is_urgent)
         except OSError as error:
             raise _GoneError(f"it does not answer: {error}") from error
@@ -100,6 +100,8 @@ class _SaverProcess:
                 raise _GoneError(f"it has ended with status {self._process.wait()}")
             line += part
         answer: dict[str, Any] = json.loads(line)
+        if "problem" in answer:
+            raise _GoneError(answer["problem"])
         return answer
 
     def leave(self) -> None:
@@ -137,9 +139,7 @@ def _end() -> None:
         _process.end()
 
 
-def write(
-    descriptor: int, parts: Sequence[Part], pool: SharedPool, *, is_one: bool, is_urgent: Callable[[], bool]
-) -> Pass | None:
+def write(descriptor: int, parts: Sequence[Part], *, is_one: bool, is_urgent: Callable[[], bool]) -> Pass | None:
     """Have the process write parts into an open file; see `Pass.write`.
 
     Returns:
@@ -148,14 +148,10 @@ def write(
     Raises:
         OSError: if they cannot be written.
     """
-    places = [pool.place(part.data) for part in parts]
-    sent = [part.data for part, place in zip(parts, places, strict=True) if place is None]
-    size, sent_size = sum(len(part.data) for part in parts), sum(map(len, sent))
-    if size < blocks.MIN_BYTES or sent_size > blocks.MAX_SENT_BYTES:
-        return None
-    segments = list(dict.fromkeys(place.descriptor for place in places if place is not None))
-    items = [_item(part, place, segments) for part, place in zip(parts, places, strict=True)]
-    answer = _ask({"write": items, "is_one": is_one}, sent, [descriptor, *segments], is_urgent)
+    arrays = [np.frombuffer(part.data, np.uint8) for part in parts]  # hold what is read
+    addresses = [array.__array_interface__["data"][0] for array in arrays]
+    places = [[at, len(part.data), part.dtype] for at, part in zip(addresses, parts, strict=True)]
+    answer = _ask({"write": places, "is_one": is_one}, descriptor, is_urgent)
     if answer is None:
         return None
     if "errno" in answer:
@@ -167,28 +163,20 @@ def write(
 
 def checksums(descriptor: int, ranges: Sequence[Sequence[int]], *, is_urgent: Callable[[], bool]) -> list[int] | None:
     """Return the checksums of ranges of an open file; None where the caller has to read it."""
-    answer = _ask({"read": list(ranges)}, (), [descriptor], is_urgent)
+    answer = _ask({"read": list(ranges)}, descriptor, is_urgent)
     return None if answer is None or "errno" in answer else answer["crcs"]
 
 
-def _item(part: Part, place: Place | None, segments: list[int]) -> list[Any]:
-    if place is None:
-        return [part.dtype, len(part.data)]
-    return [part.dtype, len(part.data), segments.index(place.descriptor), place.offset]
-
-
-def _ask(
-    content: dict[str, Any], sent: Sequence[Any], descriptors: list[int], is_urgent: Callable[[], bool]
-) -> dict[str, Any] | None:
+def _ask(content: dict[str, Any], descriptor: int, is_urgent: Callable[[], bool]) -> dict[str, Any] | None:
     global _process, _retry_at
-    if len(descriptors) > _MAX_DESCRIPTORS or not _lock.acquire(blocking=False):  # another saver's save is under way
+    if not _lock.acquire(blocking=False):  # another saver's save is under way
         return None
     try:
         if _process is None:
             if time.monotonic() < _retry_at or not sys.executable or getattr(sys, "frozen", False):
                 return None
             _process = _SaverProcess()
-        return _process.request({**content, "is_urgent": is_urgent()}, sent, descriptors, is_urgent)
+        return _process.request(content, descriptor, is_urgent)
     except (OSError, _GoneError) as error:
         _LOG.warning(
             "The process that writes checkpoints is not available, %s: a thread of the training writes them. Another "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
-import mmap
 import os
 import select
 import signal
@@ -15,12 +15,17 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from supervisor_core.checkpoint.blocks import Part, Pass
+from supervisor_core.checkpoint.blocks import CHUNK_BYTES, Part, Pass
 
-NICE = 10
-"""The priority of what is not urgent: behind each step, before what waits for an idle machine."""
+NICE = 5
+"""The priority of what is not urgent. At 10 a save is durable after 3.4 instead of 2.9 times one write and sync, where
+steps use every processor, and holds them up as long."""
 _PARENT_SECS = 1.0
-_MAX_DESCRIPTORS = 253
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class _Unreadable(Exception):  # noqa: N818
+    """The parent's memory cannot be read; says why."""
 
 
 def main(descriptor: int, parent: int) -> NoReturn:
@@ -35,9 +40,8 @@ def main(descriptor: int, parent: int) -> NoReturn:
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")  # the training goes on without this process
     connection = _Connection(socket.socket(fileno=descriptor), parent)
-    mapped: dict[int, Any] = {}
     while True:
-        _answer(connection, mapped)
+        _answer(connection, parent)
 
 
 class _Connection:
@@ -46,7 +50,6 @@ class _Connection:
     def __init__(self, connection: socket.socket, parent: int) -> None:
         self._socket = connection
         self._parent = parent
-        self._buffer = bytearray()
 
     def wait(self, *others: int) -> bool:
         """Return whether there is something to receive, from the parent or another descriptor, after a second at most;
@@ -56,36 +59,21 @@ class _Connection:
             os._exit(0)
         return found
 
-    def next_request(self) -> tuple[dict[str, Any], list[int]]:
-        """Wait for a request; return it and its open files."""
-        while not self.wait():
-            pass
-        begin, descriptors, _, _ = socket.recv_fds(self._socket, 1, _MAX_DESCRIPTORS)
-        while begin == b"!" and not descriptors:  # what was urgent has ended meanwhile
-            begin, descriptors, _, _ = socket.recv_fds(self._socket, 1, _MAX_DESCRIPTORS)
-        if not begin:
-            os._exit(0)
-        while b"\n" not in self._buffer:
-            self._receive()
-        line, _, rest = bytes(self._buffer).partition(b"\n")
-        self._buffer[:] = rest
-        return json.loads(line), list(descriptors)
-
-    def receive(self, size: int) -> bytes:
-        """Return the next bytes."""
-        while len(self._buffer) < size:
-            self._receive()
-        data = bytes(self._buffer[:size])
-        del self._buffer[:size]
-        return data
-
-    def _receive(self) -> None:
-        while not self.wait():
-            pass
-        data = self._socket.recv(1 << 20)
-        if not data:
-            os._exit(0)
-        self._buffer += data
+    def next_request(self) -> tuple[dict[str, Any], int]:
+        """Wait for a request; return it and its open file."""
+        descriptors: list[int] = []
+        while not descriptors:  # what was urgent may have ended meanwhile
+            while not self.wait():
+                pass
+            begin, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
+            if not begin:
+                os._exit(0)
+        line = b""
+        while not line.endswith(b"\n"):
+            while not self.wait():
+                pass
+            line += self._socket.recv(1 << 20) or os._exit(0)
+        return json.loads(line), descriptors[0]
 
     def wait_until_urgent(self, ended: int) -> None:
         """Wait until the request has become urgent, or has ended, which makes a descriptor readable."""
@@ -99,49 +87,51 @@ class _Connection:
         self._socket.sendall(json.dumps(answer).encode() + b"\n")
 
 
-def _answer(connection: _Connection, mapped: dict[int, Any]) -> None:
-    request, (file, *segments) = connection.next_request()
-    done, answer = Pass(), {}
+class _Vector(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+class _Remote:
+    """Bytes of the parent's memory. A slice is overwritten by the next one."""
+
+    def __init__(self, parent: int, address: int, size: int, memory: Any) -> None:
+        self._parent, self._address, self._size, self._memory = parent, address, size, memory
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> Any:
+        start, stop, _ = part.indices(self._size)
+        here = _Vector(self._memory.__array_interface__["data"][0], stop - start)
+        there = _Vector(self._address + start, stop - start)
+        got = _LIBC.process_vm_readv(self._parent, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+        if got != stop - start:
+            reason = os.strerror(ctypes.get_errno()) if got < 0 else "a part is not there"
+            raise _Unreadable(f"it cannot read the memory of the training: {reason}")
+        return self._memory[: stop - start]
+
+
+def _answer(connection: _Connection, parent: int) -> None:
+    request, file = connection.next_request()
+    done = Pass()
     try:
         if "write" in request:
-            parts = _parts(request["write"], _memory(segments, mapped), connection)
+            memory = np.empty(CHUNK_BYTES, np.uint8)
+            parts = (Part(_Remote(parent, place, size, memory), dtype) for place, size, dtype in request["write"])
             steps = done.write(file, parts, is_one=request["is_one"])
         else:
             steps = done.read(file, request["read"])
         _run(steps, request["is_urgent"], connection)
-        answer = {"crcs": done.crcs, "with_nan": done.with_nan}
+        answer: dict[str, Any] = {"crcs": done.crcs, "with_nan": done.with_nan}
     except OSError as error:
         answer = {"errno": error.errno or 0}
     except EOFError:
         answer = {"errno": 0}
+    except _Unreadable as error:
+        answer = {"problem": str(error)}
     finally:
-        for each in (file, *segments):
-            os.close(each)
+        os.close(file)
     connection.send(answer)
-
-
-def _memory(segments: list[int], mapped: dict[int, Any]) -> list[Any]:
-    """Return the segments' memory, mapped once."""
-    numbers = [os.fstat(each).st_ino for each in segments]
-    for number in mapped.keys() - numbers:
-        del mapped[number]
-    for number, each in zip(numbers, segments, strict=True):
-        if number not in mapped:
-            size = os.fstat(each).st_size
-            memory = mmap.mmap(each, size, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-            mapped[number] = np.frombuffer(memory, np.uint8)
-    return [mapped[number] for number in numbers]
-
-
-def _parts(items: list[list[Any]], memory: list[Any], connection: _Connection) -> list[Part]:
-    parts = []
-    for dtype, size, *place in items:
-        if place:
-            segment, offset = place
-            parts.append(Part(memory[segment][offset : offset + size], dtype))
-        else:
-            parts.append(Part(np.frombuffer(connection.receive(size), np.uint8), dtype))
-    return parts
 
 
 def _run(steps: Iterator[None], is_urgent: bool, connection: _Connection) -> None:

@@ -27,14 +27,14 @@ from supervisor_core.checkpoint.manifest import SPARSE_BYTES, SPARSE_RATIO
 from supervisor_core.checkpoint.safetensors_file import Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.jax.shards import Sharded, Stored, is_key
-from supervisor_core.training.tree import ArrayKind, array_with_nan
+from supervisor_core.training.tree import array_with_nan
 
 
 class Numbers(np.ndarray[Any, Any]):
     """An array of JAX that was read, in host memory."""
 
 
-class JaxArrays(ArrayKind):
+class JaxArrays:
     """``jax.Array``, on any devices of this process, with numbers of any type that JAX has.
 
     An array of JAX never changes, so a reference is a copy as long as no function takes its memory over

@@ -21,7 +21,7 @@ from supervisor_core.checkpoint.safetensors_file import ArrayBytes, Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
 from supervisor_core.storage.local import LOCAL
 from supervisor_core.training.ranks import Ranks
-from supervisor_core.training.tree import ArrayKind, mapped, path_below
+from supervisor_core.training.tree import mapped, path_below
 
 Index = tuple[slice, ...]
 
@@ -93,7 +93,7 @@ class Stored:
         return self[()]
 
 
-class ShardedArrays(ArrayKind):
+class ShardedArrays:
     """The pieces in a checkpoint, as a kind of array: see `supervisor_core.training.tree.ArrayKind`.
 
     Args:
@@ -102,6 +102,7 @@ class ShardedArrays(ArrayKind):
 
     name = "sharded"
     file = FOLDER
+    copies_memory = False
 
     def __init__(self, present: Callable[[], Mapping[str, Sharded]]) -> None:
         self._present = present

@@ -36,7 +36,6 @@ from supervisor_core.torch.tensors import tensor_has_nan
 from supervisor_core.training.objects import Part
 from supervisor_core.training.position import FitNumber
 from supervisor_core.training.state import DATA
-from supervisor_core.training.tree import ArrayKind
 
 _LOG = logging.getLogger("supervisor_core")
 
@@ -102,7 +101,7 @@ class Loaded:
     """Whether it is this user's own, or trusted whoever wrote it."""
 
 
-class CheckpointFile(ArrayKind):
+class CheckpointFile:
     """The ``.ckpt`` in a checkpoint's directory, as a kind of array: see `supervisor_core.training.tree.ArrayKind`.
 
     Args:
@@ -111,6 +110,7 @@ class CheckpointFile(ArrayKind):
 
     name = "lightning"
     file = contents.LIGHTNING
+    copies_memory = False
 
     def __init__(self, *, trust: bool = False) -> None:
         self._trust = trust

@@ -176,7 +176,7 @@ class CheckpointWriter:
         self._wait_secs = options.snapshot_wait_secs  # in the present save
         self._blocking = blocking
         self._is_last = False
-        self._blocks = BlockWriter(has_pool=not blocking)
+        self._blocks = BlockWriter(has_process=not blocking)
         self._failure: str | None = None
         self.attach()
         self._watched = watched

@@ -3,10 +3,10 @@
 
 prepare   memory is got for the values that have to be copied, once, while training goes on
 take      between two steps every value that the saver saves is fetched. A prepared callable hands values out as they
-          are in TensorFlow's memory, so this copies nothing (0.1 ms for 500 MB). What the saver process writes is
-          copied here, on all processors. Otherwise a resource variable's buffer is kept: the variable's next update
-          finds it in use and makes a copy of its own. A ref variable's updates write into the buffer whoever else holds
-          it, so it is copied in any case
+          are in TensorFlow's memory, so this copies nothing (0.1 ms for 500 MB). What is large is copied here, on all
+          processors, into memory of the save before. Of the rest a resource variable's buffer is kept: the variable's
+          next update finds it in use and makes a copy of its own, in new memory. A ref variable's updates write into
+          the buffer whoever else holds it, so it is copied
 write     the values are written under the saver's names while training goes on: straight from memory where that can be
           done (`write_bundle`), else by `TensorFlowWriter`
 drop      nothing is held any longer
@@ -98,8 +98,8 @@ class Snapshot:
         self._step = None if step is None else step.value
         self._writes_bundle = _is_plain(self._saved)
         self._blocks = blocks
-        self._is_shared = self._writes_bundle and blocks.takes(self.size_bytes)
-        self._copied = [number for number, item in enumerate(first) if self._is_shared or not _is_kept(item)]
+        copies_all = self._writes_bundle and blocks.takes(self.size_bytes)
+        self._copied = [number for number, item in enumerate(first) if copies_all or not _is_kept(item)]
         self._sizes = [_size_bytes(first[number].source) for number in self._copied]
         self._writer: TensorFlowWriter | None = None
         self._session: Any = None
@@ -131,15 +131,8 @@ class Snapshot:
     def prepare(self) -> None:
         """Get the memory for what is copied, once: its pages appear as they are first written. Training may go on
         meanwhile."""
-        if self._room:
-            return
-        shared = self._blocks.new_memory([size or 0 for size in self._sizes]) if self._is_shared else None
-        if shared is None and self._is_shared:  # there is no memory for a copy of what can be kept
-            self._is_shared = False
-            first = [items[0] for items in self._by_source.values()]
-            self._copied = [number for number, item in enumerate(first) if not _is_kept(item)]
-            self._sizes = [_size_bytes(first[number].source) for number in self._copied]
-        self._room = dict(zip(self._copied, shared or _new_room(self._sizes), strict=True))
+        if not self._room:
+            self._room = dict(zip(self._copied, _new_room(self._sizes), strict=True))
 
     def take(self) -> int | None:
         """Put this moment aside: call it between two steps. Return the global step, if there is one."""
@@ -165,7 +158,7 @@ class Snapshot:
         values, self._values = self._values, None
         local = local_path(path)
         if self.writes_from_memory and self._writes_bundle and local is not None:
-            return write_bundle(local, self._tensors(values), self._blocks)
+            return write_bundle(local, self._tensors(values), self._blocks, self.size_bytes)
         if self._writer is None:
             self._writer = TensorFlowWriter(self._saved)
         arrays = zip(self._by_source.values(), values, strict=True)

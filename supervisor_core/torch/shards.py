@@ -21,7 +21,7 @@ from supervisor_core.checkpoint.sealed_files import OpenFile, SealedFiles
 from supervisor_core.checkpoint.shard_metadata import SplitTensor
 from supervisor_core.torch.ranks import TorchRanks
 from supervisor_core.training.objects import Part
-from supervisor_core.training.tree import ArrayKind, mapped
+from supervisor_core.training.tree import mapped
 
 _SPLIT = frozenset({"DTensor", "ShardedTensor"})
 
@@ -36,7 +36,7 @@ class Shard:
     """Where the shards are, once they are read."""
 
 
-class ShardFiles(ArrayKind):
+class ShardFiles:
     """The shards in a checkpoint's directory, as a kind of array: see `supervisor_core.training.tree.ArrayKind`.
 
     Args:
@@ -46,6 +46,7 @@ class ShardFiles(ArrayKind):
 
     name = "shards"
     file = shard_metadata.FOLDER
+    copies_memory = False
 
     def __init__(self, *, is_split: bool, whole: bool, trust: bool = False) -> None:
         self._is_split = is_split

@@ -20,12 +20,12 @@ from supervisor_core.training.state import summary
 from supervisor_core.training.tree import ArrayKind, NumpyArrays
 
 
-class TorchTensors(ArrayKind):
+class TorchTensors:
     """``torch.Tensor``, on any device."""
 
     name = "torch"
     file = contents.TORCH
-    copies_memory = writes_blocks = True
+    copies_memory = True
 
     def matches(self, value: Any) -> bool:
         """See `ArrayKind.matches`."""
@@ -48,10 +48,6 @@ class TorchTensors(ArrayKind):
         # numpy asks the kernel for huge pages: a quarter of the time, which goes into making pages.
         memory = numpy.empty(value.numel() * value.element_size(), numpy.uint8)
         return torch.from_numpy(memory).view(value.dtype).reshape(value.shape).copy_(value.detach())
-
-    def in_memory(self, memory: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
-        """See `ArrayKind.in_memory`."""
-        return torch.from_numpy(memory).view(dtype).reshape(shape)
 
     def save(self, arrays: Mapping[str, Any], path: str, blocks: BlockWriter) -> Written:
         """See `ArrayKind.save`."""

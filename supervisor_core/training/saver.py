@@ -113,7 +113,7 @@ class Saver(Checkpoints):
         self._current: Job | None = None
         self._held: Job | None = None
         self._room = Room()
-        self._blocks = BlockWriter(has_pool=options.snapshot == "copy")
+        self._blocks = BlockWriter(has_process=options.snapshot == "copy")
         self._is_awaited = threading.Event()
         self._put_lock = threading.Lock()
         self._stage = _WRITING
@@ -442,11 +442,10 @@ class Saver(Checkpoints):
                 job.error = job.error or error
             finally:
                 if not job.in_place and (self._held is None or self._held.captured is not job.captured):
-                    self._room.keep(job.captured.tree, self._state.kinds, self._blocks)
+                    self._room.keep(job.captured.tree, self._state.kinds)
                 self._current = None
                 job.done.set()
                 del job  # with the copy of the state, as far as the next one has no room in it
-                self._room.renew(self._state.kinds, self._blocks)
 
     def _write(self, job: Job) -> Sealed:
         """Write a checkpoint, and seal it; in the saving thread."""

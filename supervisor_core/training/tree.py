@@ -32,20 +32,16 @@ from supervisor_core.checkpoint.tree_file import MAX_DEPTH, STRUCTURE, encode, r
 
 
 class ArrayKind(Protocol):
-    """The arrays of one framework; a base class."""
+    """The arrays of one framework."""
 
     name: str
     """Its name in ``tree.json``: lower-case letters."""
     file: str
     """Name of its file, or directory, in a checkpoint."""
 
-    writes_blocks: bool = False
-    """Whether `save` has a `BlockWriter` write them."""
-
     @property
     def copies_memory(self) -> bool:
         """Whether `copy` returns memory that only the copy has."""
-        return False
 
     def matches(self, value: Any) -> bool:
         """Return whether a leaf is an array of this kind. Must not import the framework."""
@@ -67,14 +63,6 @@ class ArrayKind(Protocol):
             TypeError: see `check`.
         """
 
-    def in_memory(self, memory: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
-        """Return an array for `copy` to overwrite, where `writes_blocks`.
-
-        Args:
-            memory: of its size, an array of ``numpy.uint8``.
-        """
-        return None
-
     def save(self, arrays: Mapping[str, Any], path: str, blocks: BlockWriter) -> Written:
         """Write copies, by name, into a new file or directory; return what is known of it.
 
@@ -95,12 +83,12 @@ class ArrayKind(Protocol):
         """
 
 
-class NumpyArrays(ArrayKind):
+class NumpyArrays:
     """``numpy.ndarray`` and its scalars."""
 
     name = "numpy"
     file = contents.NUMPY
-    copies_memory = writes_blocks = True
+    copies_memory = True
 
     def matches(self, value: Any) -> bool:
         """See `ArrayKind.matches`."""
@@ -122,10 +110,6 @@ class NumpyArrays(ArrayKind):
             return np.array(value, copy=True, order="C")
         np.copyto(into, value)
         return into
-
-    def in_memory(self, memory: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
-        """See `ArrayKind.in_memory`."""
-        return memory.view(dtype).reshape(shape)
 
     def save(self, arrays: Mapping[str, Any], path: str, blocks: BlockWriter) -> Written:
         """See `ArrayKind.save`."""
@@ -176,65 +160,33 @@ class Copied(NamedTuple):
     value: Any
 
 
-class _Shape(NamedTuple):
-    """What one copy has in common with those whose memory it may have."""
-
-    kind: str
-    dtype: Any
-    shape: tuple[int, ...]
-
-
 class Room:
     """The memory of copies that are written, for the next ones: to get new pages takes longer than to copy."""
 
     def __init__(self) -> None:
-        self._free: dict[_Shape, list[Any]] = {}
-        self._shapes: list[_Shape] = []
-        self._sizes: list[int] = []
+        self._free: dict[Any, list[Any]] = {}
 
     def take(self, kind: ArrayKind, value: Any) -> Any:
         """Return memory for the copy of an array; None without any."""
-        free = self._free.get(_Shape(kind.name, value.dtype, tuple(value.shape))) if kind.copies_memory else None
+        free = self._free.get((kind.name, value.dtype, tuple(value.shape))) if kind.copies_memory else None
         return free.pop() if free else None
 
-    def keep(self, tree: Any, kinds: tuple[ArrayKind, ...], blocks: BlockWriter) -> None:
-        """Keep the copies of a tree, which nobody needs any longer, and no others: all, or none where `renew` has to
-        get memory that is shared with the saver process."""
-        by_name = {kind.name: kind for kind in kinds if kind.copies_memory}
-        copies: list[Copied] = []
+    def keep(self, tree: Any, kinds: tuple[ArrayKind, ...]) -> None:
+        """Keep the copies of a tree, which nobody needs any longer, and no others."""
+        names = {kind.name for kind in kinds if kind.copies_memory}
+        free: dict[Any, list[Any]] = {}
 
-        def note(leaf: Any, _: str) -> None:
-            if isinstance(leaf, Copied) and leaf.kind in by_name and leaf.value.nbytes >= _WORTH_BYTES:
-                copies.append(leaf)
+        def keep(leaf: Any, _: str) -> None:
+            if isinstance(leaf, Copied) and leaf.kind in names and leaf.value.nbytes >= _WORTH_BYTES:
+                key = (leaf.kind, leaf.value.dtype, tuple(leaf.value.shape))
+                free.setdefault(key, []).append(leaf.value)
 
-        mapped(tree, note)
-        shapes = [_Shape(copy.kind, copy.value.dtype, tuple(copy.value.shape)) for copy in copies]
-        if shapes == self._shapes and any(self._free.values()):  # these copies have other memory
-            return
-        free: dict[_Shape, list[Any]] = {}
-        sizes = [copy.value.nbytes if by_name[copy.kind].writes_blocks else 0 for copy in copies]
-        self._sizes = sizes if shapes != self._shapes and blocks.takes(sum(sizes)) else []
-        for shape, copy in zip(shapes, copies, strict=True):
-            if not self._sizes:
-                free.setdefault(shape, []).append(copy.value)
-        self._free, self._shapes = free, shapes
-
-    def renew(self, kinds: tuple[ArrayKind, ...], blocks: BlockWriter) -> None:
-        """Get shared memory instead of the copies that `keep` was given, when these are gone."""
-        sizes, self._sizes = self._sizes, []
-        memory = blocks.new_memory(sizes) if sizes else None
-        if memory is None:
-            return
-        by_name = {kind.name: kind for kind in kinds}
-        free: dict[_Shape, list[Any]] = {}
-        for shape, part in zip(self._shapes, memory, strict=True):
-            if len(part):
-                free.setdefault(shape, []).append(by_name[shape.kind].in_memory(part, shape.dtype, shape.shape))
+        mapped(tree, keep)
         self._free = free
 
 
-_WORTH_BYTES = 16 << 10
-"""The smallest copy whose memory is kept."""
+_WORTH_BYTES = 256 << 10
+"""Below this size malloc keeps the memory itself."""
 
 
 def copy_tree(

@@ -55,7 +55,7 @@ def build(graph: Any, saver: Any, global_step: Any = None) -> Snapshot:
     """Add initialisers; return a snapshot of what the saver saves."""
     graph.add_to_collection("init", v1.global_variables_initializer())
     graph.add_to_collection("init", v1.tables_initializer())
-    return Snapshot(graph, saver, global_step, blocks.BlockWriter(has_pool=True))
+    return Snapshot(graph, saver, global_step, blocks.BlockWriter(has_process=True))
 
 
 def take(snapshot: Snapshot, session: Any) -> int | None:
