@@ -11,7 +11,7 @@ import numpy
 import torch
 
 from supervisor_core.checkpoint import contents, safetensors_file
-from supervisor_core.checkpoint.blocks import BlockWriter
+from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter
 from supervisor_core.checkpoint.nan_check import has_nan
 from supervisor_core.checkpoint.safetensors_file import Array, ArrayBytes, Written
 from supervisor_core.checkpoint.sealed_files import SealedFiles
@@ -49,7 +49,7 @@ class TorchTensors:
         memory = numpy.empty(value.numel() * value.element_size(), numpy.uint8)
         return torch.from_numpy(memory).view(value.dtype).reshape(value.shape).copy_(value.detach())
 
-    def save(self, arrays: Mapping[str, Any], path: str, blocks: BlockWriter) -> Written:
+    def save(self, arrays: Mapping[str, Any], path: str, blocks: BlockWriter = IN_THREAD) -> Written:
         """See `ArrayKind.save`."""
         return safetensors_file.write(path, {name: _numbers(tensor) for name, tensor in arrays.items()}, blocks)
 

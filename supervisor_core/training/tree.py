@@ -63,7 +63,7 @@ class ArrayKind(Protocol):
             TypeError: see `check`.
         """
 
-    def save(self, arrays: Mapping[str, Any], path: str, blocks: BlockWriter) -> Written:
+    def save(self, arrays: Mapping[str, Any], path: str, blocks: BlockWriter = IN_THREAD) -> Written:
         """Write copies, by name, into a new file or directory; return what is known of it.
 
         Args:
@@ -111,7 +111,7 @@ class NumpyArrays:
         np.copyto(into, value)
         return into
 
-    def save(self, arrays: Mapping[str, Any], path: str, blocks: BlockWriter) -> Written:
+    def save(self, arrays: Mapping[str, Any], path: str, blocks: BlockWriter = IN_THREAD) -> Written:
         """See `ArrayKind.save`."""
         return safetensors_file.write(path, {name: _numbers(array) for name, array in arrays.items()}, blocks)
 

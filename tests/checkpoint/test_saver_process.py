@@ -151,10 +151,8 @@ def test_without_a_process_a_thread_writes(
     elif what == "frozen":
         monkeypatch.setattr(sys, "frozen", True, raising=False)
     else:  # as where it may not be read
-        refused = (
-            "import supervisor_core.checkpoint.saver_program as it; it._LIBC.process_vm_readv = lambda *_: -1; main("
-        )
-        monkeypatch.setattr(saver_process, "_PROGRAM", saver_process._PROGRAM.replace("\nmain(", f"\n{refused}"))
+        refused = "from supervisor_core.checkpoint.saver_program import _LIBC; _LIBC.process_vm_readv = lambda *_: -1"
+        monkeypatch.setattr(saver_process, "_PROGRAM", saver_process._PROGRAM.replace("\nmain(", f"\n{refused}\nmain("))
     assert written(writer, tmp_path / "file", content)[1] == b"".join(bytes(part.data) for part in content)
     assert saver_process._process is None
 
