@@ -72,6 +72,8 @@ class Directory:
         self.identity: tuple[int, int] | None = None
         """Inode and device; None where unknown, or the store has none."""
         self.owner: int | None = None
+        """Whose its events are: its `user`'s; where anybody may write, its last events file's user's, -1 of a link."""
+        self.user: int | None = None
         """Whose it is, or the first link on the way to it; None where the store has no owners."""
         self.problem: str | None = None
         """Why it could not be listed; None where it could, or does not exist."""
@@ -90,7 +92,8 @@ class Directory:
             status = self._source.stat(self.path)
             if not stat.S_ISDIR(status.st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", self.path)
-            self.owner = getattr(status, "st_uid", None)
+            self.user = getattr(status, "st_uid", None)
+            self.owner = self._owner(status)
             identity, changed_at, now = _identity(status), status.st_mtime_ns, self._clock.monotonic()
             is_same = (changed_at, identity) == (self._changed_at, self.identity)
             if is_same and self._is_trusted and now - self._listed_at < RELIST_SECS:
@@ -108,9 +111,20 @@ class Directory:
         self.problem, self.first_event_file = None, first
         self.events, self.subs, self.left_out = tuple(sorted(events)), tuple(subs), found - len(events)
         self.links = frozenset(links.intersection(events)) if links else _NO_LINKS
+        self.owner = self._owner(status)
         self._changed_at, self._listed_at = changed_at, now
         self._is_trusted = 0 < changed_at < (self._clock.wall() - CLOCK_TICK_SECS) * 1e9
         return True
+
+    def _owner(self, status: FileStatus) -> int | None:
+        if self.user is None or not self.events or not status.st_mode & stat.S_IWOTH:
+            return self.user
+        if self.events[-1] in self.links:
+            return -1
+        try:
+            return getattr(self._source.stat(join(self.path, self.events[-1])), "st_uid", None)
+        except (OSError, ValueError):
+            return self.user
 
     def _list(self) -> tuple[list[str], set[str], int, list[DirectoryEntry], str | None]:
         """Return the newest events files, which of them are links, the number of all, the directories, and the first
@@ -207,14 +221,14 @@ class DirectoryTree:
         linked: list[tuple[tuple[int, str], _Step]] = []
         while pending or linked:
             step = pending.pop() if pending else heapq.heappop(linked)[1]
-            above = step.above[-1].owner if step.above else None
+            above = step.above[-1].user if step.above else None
             if above is not None and owned[above] >= MAX_DIRECTORIES:
                 self._too_many += 1
                 continue
             directory = self._walk(step, names)
             if directory is None:
                 continue
-            owned[directory.owner] += 1
+            owned[directory.user] += 1
             known[step.name] = directory
             subs = list(step.into(directory))
             pending += [sub for sub in reversed(subs) if not sub.links]
@@ -253,7 +267,7 @@ class DirectoryTree:
             directory = Directory(step.path, filesystem=self._source, clock=self._clock)
         is_there = directory.refresh()
         if step.links:
-            directory.owner = step.owner
+            directory.owner = directory.user = step.owner
         return directory if is_there else None
 
     def runs(self) -> Iterator[tuple[str, Directory]]:
@@ -269,7 +283,7 @@ class DirectoryTree:
     def problems(self) -> Iterator[str]:
         """Yield the reasons why directories could not be listed."""
         unlisted = [directory for directory in self._known.values() if directory.problem is not None]
-        in_turns = fair_order(unlisted, lambda directory: directory.owner)
+        in_turns = fair_order(unlisted, lambda directory: directory.user)
         yield from (str(directory.problem) for directory in in_turns[:MAX_PROBLEMS])
         if len(unlisted) > MAX_PROBLEMS:
             yield f"{self.root} holds {len(unlisted) - MAX_PROBLEMS:,} more directories that cannot be listed."

@@ -307,7 +307,7 @@ def test_thousands_of_directories_that_cannot_be_searched(
     """A hundred are named; of the others their number is said. The runs are shown."""
     scandir = os.scandir
     for number in range(300):
-        (logdir / f"closed-{number}").mkdir()
+        (logdir / f"closed-{number}").mkdir(exist_ok=True)
 
     def refused(path: Any) -> Any:
         if "closed-" in os.fspath(path):

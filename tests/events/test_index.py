@@ -312,6 +312,26 @@ def test_directories_of_one_owner_have_a_bound(tmp_path: Path, monkeypatch: pyte
     assert "not all are looked into" in index.problems[0].text
 
 
+def test_whose_a_run_is_where_anybody_may_write(tmp_path: Path) -> None:
+    """What somebody puts into the logdir of all is theirs, not its owner's."""
+    write(tmp_path / "ours", 1)
+    write(tmp_path, 1)
+    os.chmod(tmp_path, 0o1777)
+
+    class Owned(LocalFilesystem):
+        @staticmethod
+        def stat(path: str) -> Any:
+            found = os.stat(path)
+            facts = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
+            return SimpleNamespace(**{**facts, "st_uid": 1 if os.path.isfile(path) else 0})
+
+    index = refreshed(str(tmp_path), filesystem=Owned())
+    assert {name: run.owner for name, run in index.runs.items()} == {".": 1, "ours": 0}
+    (name,) = (entry for entry in os.listdir(tmp_path) if "tfevents" in entry)
+    (tmp_path / f"{name}.z").symlink_to(name)
+    assert refreshed(str(tmp_path), filesystem=Owned()).runs["."].owner == -1
+
+
 def test_a_tree_has_a_depth(tmp_path: Path) -> None:
     """What is deeper is not looked into, which is said once."""
     write(tmp_path.joinpath(*["d"] * 64), 1)
