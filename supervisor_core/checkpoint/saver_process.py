@@ -36,7 +36,7 @@ _LOG = logging.getLogger("supervisor_core")
 
 RETRY_SECS = 600.0
 """After a process that did not start, or ended, the next one is started so much later."""
-_POLL_SECS = 0.1
+_POLL_MS = 100
 _PR_SET_PTRACER = 0x59616D61
 _PROGRAM = """
 import json, sys
@@ -59,7 +59,8 @@ class _SaverProcess:
         with theirs, ExitStack() as failed:
             failed.callback(self._socket.close)
             package = os.path.dirname(os.path.dirname(os.path.abspath(supervisor_core.__file__)))
-            path = json.dumps([*sys.path, package])
+            own = [os.fsdecode(item) for item in sys.path if isinstance(item, (str, bytes, os.PathLike))]
+            path = json.dumps([*own, package])
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _PROGRAM, path, str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
@@ -87,8 +88,10 @@ class _SaverProcess:
 
     def _answer(self, is_urgent: Callable[[], bool]) -> dict[str, Any]:
         is_told, line = False, b""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
         while not line.endswith(b"\n"):
-            if not select.select([self._socket], [], [], _POLL_SECS)[0]:
+            if not poll.poll(_POLL_MS):
                 if _state_of(self._process.pid) in ("T", "t"):
                     raise _GoneError("it is stopped")
                 if not is_told and is_urgent():
@@ -177,7 +180,7 @@ def _ask(content: dict[str, Any], descriptor: int, is_urgent: Callable[[], bool]
                 return None
             _process = _SaverProcess()
         return _process.request(content, descriptor, is_urgent)
-    except (OSError, _GoneError) as error:
+    except Exception as error:  # whatever it is, a thread can write the checkpoint
         _LOG.warning(
             "The process that writes checkpoints is not available, %s: a thread of the training writes them. Another "
             "process is tried in %d min.", error, RETRY_SECS / 60,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -193,6 +196,26 @@ def test_it_ends_with_the_training(tmp_path: Path, how: str) -> None:
     finally:
         if child:
             os.kill(child, signal.SIGKILL)
+
+
+def test_a_training_with_many_open_files(writer: BlockWriter, tmp_path: Path) -> None:
+    """The socket has a number that ``select`` does not take."""
+    content = parts()
+    written(writer, tmp_path / "one", content)
+    process = saver_process._process
+    assert process is not None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2000:
+        pytest.skip("no more than 2,000 open files are allowed here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    try:
+        with process._socket as before:
+            process._socket = socket.socket(fileno=fcntl.fcntl(before, fcntl.F_DUPFD, 1500))
+        written(writer, tmp_path / "two", content)
+        assert saver_process._process is process
+    finally:
+        end()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_signals_to_the_group_do_not_end_it(writer: BlockWriter, tmp_path: Path) -> None:
