@@ -80,7 +80,7 @@ class SupervisedLoop(InLoop):
         self._error: BaseException | None = None
         self._generator: Generator[Any, None, None] | None = None
         self._was_left = self._is_entered = self._is_begun = self._has_batches = False
-        self._is_enumerated = False
+        self._is_enumerated, self._looks = False, True
         self._pass: EpochPass | None = None
         self._has_ended = False
         self._accumulated = Accumulated()
@@ -217,7 +217,6 @@ class SupervisedLoop(InLoop):
         """Yield the batches that are left of the present epoch; return whether it is over then."""
         run, position, steps, accumulated = self.run, self._position, self._steps, self._accumulated
         is_stopped, step, counts_batches, goal = run.stop_probe(), run.step, not steps.are_seen, run.goal
-        looks = self._values is None
         if self._values is None:
             self._look()
         elif self._pass is not None:
@@ -231,8 +230,8 @@ class SupervisedLoop(InLoop):
             else:
                 yield batch
             position.batch += 1
-            if looks:
-                looks = run.first_step_ended(_asking(), batch)
+            if self._looks:  # also where a resume finds no batch left of its epoch
+                self._looks = run.first_step_ended(_asking(), batch)
                 self._is_enumerated = not self._counts_steps and _is_enumerated()
                 self._unsaved.first_ended()
             if (steps.made or counts_batches) and not accumulated.count:

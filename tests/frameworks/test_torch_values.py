@@ -281,6 +281,20 @@ def test_the_program_says_which_values_decide(
     assert verdict.startswith(f"not exact: {names} at step {STOP} differs (") if names else verdict == "not observed"
 
 
+def test_values_are_compared_where_an_epoch_has_no_batch_left(tmp_path: Path) -> None:
+    """Stopped after an epoch's last batch: the next session's first step is one of the next epoch."""
+    for stop in (2 * BATCHES, 0):
+        training, best = Training(tmp_path, stop=False), 1e9
+        for _ in training.loop.epochs():
+            for batch in training.loop:
+                training.step(batch)
+                if training.loop.global_step + 1 == stop:
+                    training.loop.request_stop()
+            best = min(best, training.loop.epoch + 0.5)
+    exactness = training.loop.exactness
+    assert exactness is not None and exactness.verdict.startswith(f"not exact: best at step {2 * BATCHES} differs (")
+
+
 def test_a_value_is_compared_in_each_later_session(tmp_path: Path) -> None:
     """One that the second session sets once more, since it goes on in that epoch, and the third one does not."""
     verdicts = []
