@@ -6,6 +6,7 @@ and the `RestartState` as ``state``, which is replaced as a whole.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
@@ -21,8 +22,10 @@ from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.errors import CheckpointError
 from supervisor_core.base.json_records import record_of
 from supervisor_core.base.log import error_text
+from supervisor_core.base.systems import user_id
 from supervisor_core.checkpoint.bundle import VerifiedCheckpoint
 from supervisor_core.checkpoint.manifest import NAME as MANIFEST
+from supervisor_core.checkpoint.ownership import own_there
 from supervisor_core.checkpoint.recovery import CheckpointKind, newest_usable
 from supervisor_core.checkpoint.search import find_stores
 from supervisor_core.restarter.hang import EventsSeen
@@ -34,6 +37,7 @@ from supervisor_core.run.model.snapshot import LogdirSnapshot, WatchedRun
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
 from supervisor_core.storage.local import filesystem_for, local_path
 from supervisor_core.storage.lock_file import LockedError, LockFile
+from supervisor_core.storage.opening import MAX_READ_BYTES
 
 STATE_NAME = ".supervisor.restarts"
 VERSION = 2
@@ -161,10 +165,10 @@ class LogdirView:
     def read_state(self) -> RestartState | None:
         """Return what is on disk; None without it."""
         try:
-            return decode_state(self._filesystem.read(self.state_path))
+            return decode_state(self._read_own(self.state_path))
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except (PermissionError, ValueError) as error:
             _LOG.warning("%s is not used, so the counts begin again: %s", self.state_path, error)
             return None
 
@@ -175,7 +179,7 @@ class LogdirView:
     def read_beside(self, suffix: str) -> bytes | None:
         """Return the content of a file whose name is that of the state and a suffix; None without one."""
         try:
-            return self._filesystem.read(self.state_path + suffix)
+            return self._read_own(self.state_path + suffix)
         except FileNotFoundError:
             return None
 
@@ -183,6 +187,18 @@ class LogdirView:
         """Replace such a file; True."""
         self._filesystem.replace(self.state_path + suffix, data)
         return True
+
+    def _read_own(self, path: str) -> bytes:
+        """Return the content of a file of the restarters; `PermissionError` for another user's, who may write into the
+        logdir: it would end or start the program."""
+        with self._filesystem.open(path) as file:
+            owner = None if file.status is None else file.status.st_uid
+            if file.is_linked or (owner not in (None, 0, user_id()) and owner not in own_there(self._top)):
+                whose = "it is a link" if file.is_linked else f"it belongs to user {owner}"
+                raise PermissionError(errno.EPERM, f"{whose}; delete it", path)
+            if file.size > MAX_READ_BYTES:
+                raise OSError(errno.EFBIG, f"it has more than {MAX_READ_BYTES:,} bytes", path)
+            return file.read_at(0, file.size)
 
     def follow(self) -> EventsSeen:
         """Read what is new in the events files; return what they show."""

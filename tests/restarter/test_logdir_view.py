@@ -17,7 +17,14 @@ import pytest
 from supervisor_core.events.writer import EventsWriter
 from supervisor_core.process.identity import boot_id
 from supervisor_core.restarter.launch import LaunchFacts, RestarterOptions
-from supervisor_core.restarter.logdir_view import SAID_EVERY_SECS, STATE_NAME, LogdirThread, LogdirView
+from supervisor_core.restarter.logdir_view import (
+    SAID_EVERY_SECS,
+    STATE_NAME,
+    LogdirThread,
+    LogdirView,
+    encode_state,
+)
+from supervisor_core.restarter.nodes import CALL_SUFFIX, NodeCall, encode
 from supervisor_core.restarter.policy import Failure, RestartState
 from supervisor_core.restarter.restarter import Restarter
 from supervisor_core.restarter.running import Node
@@ -178,3 +185,25 @@ def test_one_restarter_per_logdir(tmp_path: Path) -> None:
     first = LogdirView(str(tmp_path / "logs"))
     assert first.take() is None
     assert LogdirView(str(tmp_path / "logs")).take() is not None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
+@each("how", ["owner", "link"])
+def test_another_user_neither_counts_nor_calls(how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Who may write into the logdir: forged counts ended a training before its first launch, and a forged call ended a
+    node with the status 0."""
+    view, forged = LogdirView(str(tmp_path)), RestartState(attempt=3, counted_at=tuple(map(float, range(50))))
+    call = encode(NodeCall(job="j", state="ends", admitted=("a",)))
+    for name, data in ((STATE_NAME, encode_state(forged)), (STATE_NAME + CALL_SUFFIX, call)):
+        path = tmp_path / name
+        path.write_bytes(data)
+        if how == "link":
+            path.symlink_to(path.rename(tmp_path / f"other{name}"))
+        else:
+            os.chown(path, 65534, 65534)
+    assert view.read_state() is None
+    assert "so the counts begin again" in caplog.text
+    with pytest.raises(PermissionError, match="it is a link" if how == "link" else "it belongs to user 65534"):
+        view.read_beside(CALL_SUFFIX)
+    view.write_beside(CALL_SUFFIX, call)
+    assert view.read_beside(CALL_SUFFIX) == call
