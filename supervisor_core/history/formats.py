@@ -344,6 +344,10 @@ def _locked(part: str, path: str) -> LockFile:
     except LockedError as error:
         text = f"{path} is written by another export, {error.strerror}; wait for its end, or name another file."
         raise EventsError(text) from error
+    except OSError as error:
+        if not os.path.lexists(part):
+            raise
+        raise EventsError(f"{part} is in the way ({error.strerror}): delete it, or name another file.") from error
     if flaw is not None:
         raise flaw
     status = os.fstat(lock.descriptor)

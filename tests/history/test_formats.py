@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -171,10 +171,18 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, table: Table, kind: s
     (tmp_path / "theirs").write_text("precious")
     make = os.symlink if kind == "link" else os.link
     make(tmp_path / "theirs", tmp_path / ".saves.csv.part")
-    raises = nullcontext() if kind == "hard link" else pytest.raises(OSError, match="link")
+    raises = nullcontext() if kind == "hard link" else pytest.raises(EventsError, match="link")
     with raises, TableFile(str(tmp_path / "saves.csv"), table) as file:
         file.write_rows(ROWS)
     assert (tmp_path / "theirs").read_text() == "precious"
+
+
+@each("make", [os.mkfifo, os.mkdir])
+def test_what_is_in_the_way_is_named(tmp_path: Path, table: Table, make: Callable[[Path], None]) -> None:
+    """It is not the file that was asked for, and a listing does not show it."""
+    make(tmp_path / ".saves.csv.part")
+    with pytest.raises(EventsError, match=r"/\.saves\.csv\.part is in the way \(.*delete it"):
+        TableFile(str(tmp_path / "saves.csv"), table)
 
 
 def points(logdir: Path, most_held: int) -> dict[str, list[tuple[str, int, float]]]:
