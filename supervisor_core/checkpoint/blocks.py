@@ -89,6 +89,8 @@ class BlockWriter:
     def __init__(self, *, has_process: bool = False) -> None:
         self._has_process = has_process and sys.platform == "linux"
         self._is_urgent: Callable[[], bool] = lambda: False
+        if self._has_process:  # before a session begins: at the interpreter's exit its last save comes first
+            from supervisor_core.checkpoint import saver_process  # noqa: F401
 
     def takes(self, size: float) -> bool:
         """Return whether the process writes a checkpoint of this size."""

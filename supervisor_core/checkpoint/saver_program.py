@@ -6,7 +6,6 @@ import ctypes
 import json
 import os
 import select
-import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -18,9 +17,11 @@ import numpy as np
 from supervisor_core.checkpoint.blocks import CHUNK_BYTES, Part, Pass
 
 NICE = 5
-"""The priority of what is not urgent. At 10 a save is durable after 3.4 instead of 2.9 times one write and sync, where
-steps use every processor, and holds them up as long."""
-_PARENT_SECS = 1.0
+"""By how much the priority of what is not urgent is lower. By 10 a save is durable after 3.4 instead of 2.9 times one
+write and sync, where steps use every processor, and holds them up as long."""
+MAY_NOT_READ = b"0"
+"""Said at the start where it may not read the training's memory; else ``1``."""
+_PARENT_MS = 1000
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -28,18 +29,22 @@ class _Unreadable(Exception):  # noqa: N818
     """The parent's memory cannot be read; says why."""
 
 
-def main(descriptor: int, parent: int) -> NoReturn:
+def main(descriptor: int, parent: int, address: int) -> NoReturn:
     """Answer requests until the parent is gone.
 
     Args:
         descriptor: the socket's.
         parent: the training's process.
+        address: of a byte in its memory.
     """
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"):
-        signal.signal(getattr(signal, name), signal.SIG_IGN)  # those of the whole group are for the training
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")  # the training goes on without this process
     connection = _Connection(socket.socket(fileno=descriptor), parent)
+    try:
+        _Remote(parent, address, 1, np.empty(1, np.uint8))[:1]
+        connection.send(b"1")
+    except _Unreadable:
+        connection.send(MAY_NOT_READ)
     while True:
         _answer(connection, parent)
 
@@ -54,7 +59,7 @@ class _Connection:
     def wait(self, *others: int) -> bool:
         """Return whether there is something to receive, from the parent or another descriptor, after a second at most;
         end with the parent."""
-        found = bool(select.select([self._socket.fileno(), *others], [], [], _PARENT_SECS)[0])
+        found = _poll(_PARENT_MS, self._socket.fileno(), *others)
         if os.getppid() != self._parent:  # a process that it has forked may hold the other end
             os._exit(0)
         return found
@@ -66,7 +71,7 @@ class _Connection:
             while not self.wait():
                 pass
             begin, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
-            if not begin:
+            if begin != b"!":
                 os._exit(0)
         line = b""
         while not line.endswith(b"\n"):
@@ -79,12 +84,20 @@ class _Connection:
         """Wait until the request has become urgent, or has ended, which makes a descriptor readable."""
         while not self.wait(ended):
             pass
-        if not select.select([ended], [], [], 0)[0] and not self._socket.recv(1):
+        if not _poll(0, ended) and not self._socket.recv(1):
             os._exit(0)
 
-    def send(self, answer: dict[str, Any]) -> None:
+    def send(self, data: bytes) -> None:
         """Send an answer."""
-        self._socket.sendall(json.dumps(answer).encode() + b"\n")
+        self._socket.sendall(data)
+
+
+def _poll(timeout_ms: int, *descriptors: int) -> bool:
+    """Return whether one of these is readable. Their numbers may be too high for ``select``."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(timeout_ms))
 
 
 class _Vector(ctypes.Structure):
@@ -131,18 +144,20 @@ def _answer(connection: _Connection, parent: int) -> None:
         answer = {"problem": str(error)}
     finally:
         os.close(file)
-    connection.send(answer)
+    connection.send(json.dumps(answer).encode() + b"\n")
 
 
 def _run(steps: Iterator[None], is_urgent: bool, connection: _Connection) -> None:
     """Do the work at low priority, until it is urgent. A priority that was lowered cannot be raised again: another
     thread goes on then."""
-    hurried, ended = threading.Event(), os.eventfd(0)
+    hurried = threading.Event()
     failed: list[BaseException] = []
 
     def at_low_priority() -> None:
         try:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+            with suppress(OSError):  # relative: the training's own may be low, and none can be raised
+                thread = threading.get_native_id()
+                os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICE)
             for _ in steps:
                 if hurried.is_set():
                     return
@@ -152,13 +167,16 @@ def _run(steps: Iterator[None], is_urgent: bool, connection: _Connection) -> Non
             os.eventfd_write(ended, 1)
 
     if not is_urgent:
-        thread = threading.Thread(target=at_low_priority)
-        thread.start()
-        connection.wait_until_urgent(ended)
-        hurried.set()
-        thread.join()
+        ended = os.eventfd(0)
+        try:
+            worker = threading.Thread(target=at_low_priority)
+            worker.start()
+            connection.wait_until_urgent(ended)
+            hurried.set()
+            worker.join()
+        finally:
+            os.close(ended)
         if failed:
             raise failed[0]
-    os.close(ended)
     for _ in steps:
         pass

@@ -206,10 +206,11 @@ def allow_tracer(environment: Mapping[str, str] = os.environ) -> None:
     """Allow the process in `TRACER_VARIABLE` to read this one's memory, where Yama would refuse it (scope 1)."""
     value = environment.get(TRACER_VARIABLE, "")
     if value.isascii() and value.isdigit() and 0 < int(value[:10]) < 1 << 31:
-        _set_tracer(int(value))
+        set_tracer(int(value))
 
 
-def _set_tracer(pid: int) -> None:
+def set_tracer(pid: int) -> None:
+    """Allow one process, and those that it starts, to read this one's memory; no other any longer."""
     import ctypes
 
     with suppress(OSError, AttributeError):  # not Linux

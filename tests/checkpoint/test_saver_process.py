@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import resource
 import select
@@ -14,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +107,10 @@ def test_a_disk_that_is_full_is_an_error(writer: BlockWriter) -> None:
 def test_a_thread_takes_over(
     writer: BlockWriter, tmp_path: Path, ends: signal.Signals, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From a process that is killed or stopped, whatever it has written; said once; later there is another one."""
-    content = parts()
+    """From a process that is killed or stopped, whatever it has written; said once; later there is another one.
+
+    The request is longer than what a socket takes that nobody reads."""
+    content = [*parts(), *[Part(b"")] * 30_000]
     written(writer, tmp_path / "before", content)
     first = pid()
     os.kill(first, ends)
@@ -143,21 +145,126 @@ def test_it_is_killed_within_a_write(writer: BlockWriter, tmp_path: Path, monkey
     assert done.crcs == written(IN_THREAD, tmp_path / "other", content)[0].crcs
 
 
-@each("what", ["executable", "frozen", "memory"])
-def test_without_a_process_a_thread_writes(
-    writer: BlockWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+def test_it_is_stopped_for_a_moment(
+    writer: BlockWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where none can be started, the program is no Python, or the system keeps memory from other processes."""
-    content = parts()
+    """After Ctrl-Z and ``fg`` the training may go on first."""
+    written(writer, tmp_path / "before", parts())
+    process, looks = pid(), []
+
+    def state_of(pid: int) -> str:
+        looks.append(pid)
+        if len(looks) == 3:
+            os.kill(pid, signal.SIGCONT)
+        return "T"
+
+    os.kill(process, signal.SIGSTOP)
+    monkeypatch.setattr(saver_process, "_state_of", state_of)
+    written(writer, tmp_path / "file", parts())
+    assert pid() == process and not caplog.records
+
+
+def test_an_answer_that_nobody_has_waited_for(
+    writer: BlockWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C within a save: the next request gets its own answer."""
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(saver_process._SaverProcess, "_answer", lambda *_: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            written(writer, tmp_path / "before", parts())
+    done, data = written(writer, tmp_path / "file", [Part(b"other")])
+    expected, same = written(IN_THREAD, tmp_path / "same", [Part(b"other")])
+    assert pid() and (data, done.crcs) == (same, expected.crcs)
+
+
+def test_a_program_that_closes_every_descriptor(writer: BlockWriter, tmp_path: Path) -> None:
+    """What it opens in the socket's place gets no request, and stays open."""
+    written(writer, tmp_path / "before", parts())
+    process = saver_process._process
+    assert process is not None
+    number = process._socket.fileno()
+    ours, theirs = socket.socketpair()
+    with ours, socket.socket(fileno=os.dup2(theirs.detach(), number)):
+        assert written(writer, tmp_path / "file", parts())[1] == b"".join(bytes(part.data) for part in parts())
+        os.fstat(number)
+        ours.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            ours.recv(1)
+
+
+@each("what", ["executable", "silent", "frozen", "memory"])
+def test_without_a_process_a_thread_writes(
+    writer: BlockWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where none can be started, the program is no Python, or the system keeps memory from other processes.
+
+    The same reason is not said again at each attempt."""
+    content, tracers = parts(), []
+    monkeypatch.setattr(saver_process, "set_tracer", tracers.append)
     if what == "executable":
         monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    elif what == "silent":
+        script = tmp_path / "script"
+        script.write_text("#!/bin/sh\nexec sleep 1000\n")
+        script.chmod(0o700)
+        monkeypatch.setattr(sys, "executable", str(script))
+        monkeypatch.setattr(saver_process, "START_SECS", 0.2)
     elif what == "frozen":
         monkeypatch.setattr(sys, "frozen", True, raising=False)
     else:  # as where it may not be read
         refused = "from supervisor_core.checkpoint.saver_program import _LIBC; _LIBC.process_vm_readv = lambda *_: -1"
         monkeypatch.setattr(saver_process, "_PROGRAM", saver_process._PROGRAM.replace("\nmain(", f"\n{refused}\nmain("))
-    assert written(writer, tmp_path / "file", content)[1] == b"".join(bytes(part.data) for part in content)
-    assert saver_process._process is None
+    for attempt in ("first", "second"):
+        assert written(writer, tmp_path / attempt, content)[1] == b"".join(bytes(part.data) for part in content)
+        assert saver_process._process is None
+        saver_process._retry_at = -saver_process.RETRY_SECS
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == (what != "frozen")
+    assert len(tracers) == 2 * (what == "memory"), "the permission is another process's while it is not needed"
+
+
+def test_it_leaves_who_may_read_the_memory(
+    writer: BlockWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Yama has room for one process: ``run``, a debugger, or MPI's. It is taken only where a read is refused."""
+    tracers: list[int] = []
+    monkeypatch.setattr(saver_process, "set_tracer", tracers.append)
+    written(writer, tmp_path / "file", parts())
+    assert pid() and not tracers
+
+
+LAST_SAVES = """
+import atexit, os, sys, threading
+from supervisor_core.checkpoint import blocks
+blocks.MIN_BYTES = 1
+writer = blocks.BlockWriter(has_process=True)
+def save(name, content):
+    with open(os.path.join(sys.argv[1], name), "xb", buffering=0) as file:
+        writer.write(file.fileno(), [blocks.Part(content)], size=len(content), is_one=True)
+def at_exit():
+    save("last", bytes(1 << 20))
+    from supervisor_core.checkpoint import saver_process
+    assert saver_process._process is not None
+    started.set()
+    while not os.path.exists(os.path.join(sys.argv[1], "cut")):
+        pass
+def in_thread():
+    started.wait()
+    save("cut", bytes(1 << 30))
+started = threading.Event()
+threading.Thread(target=in_thread, daemon=True).start()  # newer Pythons start none at their exit
+atexit.register(at_exit)
+save("first", bytes(1 << 20))
+"""
+
+
+def test_the_interpreter_ends(tmp_path: Path) -> None:
+    """A session's last save comes before; the end of the process within a save is nothing to warn of."""
+    ended = subprocess.run(
+        [sys.executable, "-c", LAST_SAVES, str(tmp_path)], check=True, capture_output=True, text=True
+    )
+    assert (tmp_path / "last").stat().st_size == 1 << 20
+    assert ended.stderr == ""
 
 
 PROGRAM = """
@@ -199,34 +306,67 @@ def test_it_ends_with_the_training(tmp_path: Path, how: str) -> None:
 
 
 def test_a_training_with_many_open_files(writer: BlockWriter, tmp_path: Path) -> None:
-    """The socket has a number that ``select`` does not take."""
-    content = parts()
-    written(writer, tmp_path / "one", content)
-    process = saver_process._process
-    assert process is not None
+    """The sockets have numbers that ``select`` does not take."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 2000:
         pytest.skip("no more than 2,000 open files are allowed here")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
-    try:
-        with process._socket as before:
-            process._socket = socket.socket(fileno=fcntl.fcntl(before, fcntl.F_DUPFD, 1500))
-        written(writer, tmp_path / "two", content)
-        assert saver_process._process is process
-    finally:
-        end()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        held.callback(end)
+        for _ in range(1100):
+            held.callback(os.close, os.dup(0))
+        written(writer, tmp_path / "file", parts())
+        assert pid()
 
 
-def test_signals_to_the_group_do_not_end_it(writer: BlockWriter, tmp_path: Path) -> None:
-    """Ctrl-C, and a SIGTERM to all processes of a job: the last save comes after them."""
-    content = parts()
-    written(writer, tmp_path / "one", content)
-    first = pid()
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        os.kill(first, getattr(signal, name))
-    written(writer, tmp_path / "two", content)
-    assert pid() == first
+def test_signals_to_the_group_do_not_end_it(
+    writer: BlockWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C, Ctrl-Z, and a SIGTERM to all processes of a job, also as it starts: the last save comes after them."""
+    start = subprocess.Popen
+
+    def interrupted(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = start(*arguments, **options)
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT}:
+            os.kill(process.pid, number)
+        return process
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    written(writer, tmp_path / "one", parts())
+    assert pid() and signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+
+@each("is_refused", [False, True])
+def test_the_priority_of_a_training_that_has_a_low_one(monkeypatch: pytest.MonkeyPatch, is_refused: bool) -> None:
+    """That of a save is lower, as none may be raised; a save does not fail of it."""
+    wanted, done = [], []
+
+    def setpriority(_which: int, _who: int, priority: int) -> None:
+        wanted.append(priority)
+        if is_refused:
+            raise PermissionError
+
+    monkeypatch.setattr(os, "getpriority", lambda *_: 10)
+    monkeypatch.setattr(os, "setpriority", setpriority)
+
+    class Connection:
+        def wait_until_urgent(self, ended: int) -> None:
+            os.eventfd_read(ended)
+
+    saver_program._run((done.append(number) for number in range(3)), False, Connection())  # type: ignore[arg-type]
+    assert wanted == [10 + saver_program.NICE] and done == [0, 1, 2]
+
+
+def test_a_save_that_fails_leaves_no_open_file(writer: BlockWriter) -> None:
+    """A disk that is full for a day is a thousand failed saves."""
+    opened = []
+    for _ in range(3):
+        with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError, match="No space"):
+            writer.write(full.fileno(), parts(), size=sum(SIZES), is_one=True)
+        opened.append(len(os.listdir(f"/proc/{pid()}/fd")))
+    assert opened == opened[:1] * 3
 
 
 def test_what_is_urgent_is_done_at_full_priority() -> None:

@@ -202,7 +202,7 @@ def test_a_tracer_is_allowed_that_the_environment_names(
 ) -> None:
     """The restarter and what it starts; never everyone."""
     calls: list[int] = []
-    monkeypatch.setattr(outside, "_set_tracer", calls.append)
+    monkeypatch.setattr(outside, "set_tracer", calls.append)
     environment = {} if value is None else {outside.TRACER_VARIABLE: value}
     allow_tracer(environment)
     assert calls == allowed
