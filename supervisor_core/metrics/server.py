@@ -207,7 +207,7 @@ class MetricsServer:
             headers, body = {"Content-Encoding": "gzip"}, gzip.compress(body, compresslevel=1)
         # Scrapers differ in address, name, and timeout, which differs between scrapers of different intervals.
         names = ("REMOTE_ADDR", "HTTP_USER_AGENT", "HTTP_X_PROMETHEUS_SCRAPE_TIMEOUT_SECONDS")
-        scraper = tuple(environ.get(name, "") for name in names)
+        scraper = hash(tuple(environ.get(name, "") for name in names))
         return Response(
             status=200,
             body=body,
@@ -221,9 +221,13 @@ class MetricsServer:
             self._scrapes += 1
             now = self._clock.monotonic()
             self._scrapers = {known: at for known, at in self._scrapers.items() if at >= now - _SCRAPER_SECS}
+            self._scrapers.pop(scraper, None)  # the last one is the newest
             self._scrapers[scraper] = now
+            if len(self._scrapers) > _MOST_SCRAPERS:
+                del self._scrapers[next(iter(self._scrapers))]
             for done in waits:
-                done[scraper] += 1
+                if scraper in done or len(done) < _MOST_SCRAPERS:
+                    done[scraper] += 1
             self._scraped.notify_all()
 
     def _not_ready(self) -> str | None:
@@ -242,10 +246,13 @@ class MetricsServer:
         return f"cannot listen on {address}: {error}. Choose an address of this machine and a port you may use."
 
 
-_Scraper = tuple[str, ...]
+_Scraper = int
+"""A hash of what tells it from others: any user of the machine may ask, by any name."""
 
 _SCRAPER_SECS = 300.0
 """A scraper that has not come for so long comes no more."""
+_MOST_SCRAPERS = 100
+"""How many of the newest are known."""
 
 _SERVING: WeakSet[MetricsServer] = WeakSet()
 

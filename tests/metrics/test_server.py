@@ -165,6 +165,18 @@ def test_each_scraper_is_waited_for(
     assert enough() is is_enough
 
 
+def test_scrapers_by_thousands_of_names_take_little_memory(talk, server: MetricsServer) -> None:
+    """Each user of the machine may ask, by names of kilobytes: those were kept for minutes, in the training."""
+    for number in range(300):
+        talk.ask(server, **{"User-Agent": f"{number}{'a' * 20_000}"})
+    talk.wait_until(lambda: server.scrapes == 300)
+    assert len(server._scrapers) <= 100
+    assert len(repr(server._scrapers)) < 10_000
+    talk.ask(server, **{"User-Agent": "the newest"})
+    talk.wait_until(lambda: server.scrapes == 301)
+    assert len(server._scrapers) <= 100
+
+
 def test_waiting_ends_when_nothing_is_served_any_more(
     talk, server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
