@@ -4,6 +4,7 @@ completed. A run whose epochs are as long as before, or that leaves an epoch its
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import warnings
 from collections.abc import Callable, Iterator
@@ -164,6 +165,7 @@ def transformers_train(logdir: Path, say: Say, event: Event, sticks: bool) -> No
 
 def keras_fit(logdir: Path, say: Say, event: Event, sticks: bool) -> None:
     """Keras: the batches that were consumed are passed again, and not before each later epoch."""
+    os.environ.setdefault("KERAS_BACKEND", "torch")
     import keras
     import numpy as np
 
