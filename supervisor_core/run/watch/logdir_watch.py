@@ -123,6 +123,7 @@ class LogdirWatch:
         self._writers.clear()
         is_first = not self._runs
         limit_secs = None if is_first else LOOK_SECS
+        behind = self._clock.monotonic() - BEHIND_SECS  # of the look's begin: it may be suspended meanwhile
 
         def progressed(done: int, total: int) -> None:
             if is_first:
@@ -148,7 +149,7 @@ class LogdirWatch:
         self._presence.clear()
         now, boot_now = self._clock.wall(), boot_secs(self._clock)
         self._runs = {name: self._run(name) for name in self._index.runs}
-        was_read, behind = frozenset(self._index.order), self._clock.monotonic() - BEHIND_SECS
+        was_read = frozenset(self._index.order)
 
         def visit(watch: RunTracker) -> bool:
             before, name = watch.last, watch.index.name

@@ -20,6 +20,7 @@ from supervisor_core.run.judge.findings import findings
 from supervisor_core.run.model.run import DOWNTIME
 from supervisor_core.run.watch import logdir_watch
 from supervisor_core.run.watch.logdir_watch import LogdirWatch
+from supervisor_core.run.watch.run_tracker import RunTracker
 from tests.conftest import StillClock
 from tests.story.run_file import RunFile
 
@@ -355,6 +356,23 @@ def test_a_flood_of_one_owners_runs_holds_up_no_others(
     monkeypatch.setattr(logdir_watch, "BEHIND_SECS", 1.0)
     (problem,) = watch.refresh().problems
     assert "runs as of an earlier look" in problem
+
+
+def test_a_look_that_is_suspended_has_read_the_runs(
+    tmp_path: Path, writing, clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has read is as of this look, however long it takes: no problem."""
+    writing.RunFile(tmp_path / "run").ready().beat(clock.now, steps=5)
+    watch = LogdirWatch(str(tmp_path), clock=clock)
+    watch.refresh()
+    real = RunTracker.look_around
+
+    def suspended(tracker: RunTracker, *now: Any) -> bool:
+        clock.now += 600
+        return real(tracker, *now)
+
+    monkeypatch.setattr(RunTracker, "look_around", suspended)
+    assert list(watch.refresh().problems) == []
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["over", "live"])
