@@ -24,7 +24,7 @@ URGENT = ("final", "signal")
 """The triggers of saves for which the end waits."""
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """Bytes in a file, one part after the other."""
 
     data: Any
@@ -33,8 +33,8 @@ class Part(NamedTuple):
     """NumPy's name of the type of the numbers; empty where there is no NaN to look for."""
 
 
-class Pass:
-    """One pass over the bytes of a file. `steps` does a chunk at a time, so that another thread can go on with it."""
+class FilePass:
+    """One pass over the bytes of a file. `write` and `read` do a chunk at a time, so that another thread can go on."""
 
     def __init__(self) -> None:
         self.crcs: list[int] = []
@@ -42,7 +42,7 @@ class Pass:
         self.with_nan: int | None = None
         """The number of the first part with NaN."""
 
-    def write(self, descriptor: int, parts: Iterable[Part], *, is_one: bool) -> Iterator[None]:
+    def write(self, descriptor: int, parts: Iterable[FilePart], *, is_one: bool) -> Iterator[None]:
         """Write parts at the place of an open file.
 
         Args:
@@ -96,8 +96,8 @@ class BlockWriter:
         """Return whether the process writes a checkpoint of this size."""
         return self._has_process and MIN_BYTES <= size < math.inf
 
-    def write(self, descriptor: int, parts: Iterable[Part], *, size: float, is_one: bool) -> Pass:
-        """Write a whole file that is open and empty; see `Pass.write`.
+    def write(self, descriptor: int, parts: Iterable[FilePart], *, size: float, is_one: bool) -> FilePass:
+        """Write a whole file that is open and empty; see `FilePass.write`.
 
         Args:
             parts: taken one after the other, each let go when it is written, where a thread does it.
@@ -115,7 +115,7 @@ class BlockWriter:
                 return done
             os.lseek(descriptor, 0, os.SEEK_SET)
             os.ftruncate(descriptor, 0)
-        found = Pass()
+        found = FilePass()
         for _ in found.write(descriptor, parts, is_one=is_one):
             pass
         return found
@@ -141,4 +141,4 @@ class BlockWriter:
 
 
 IN_THREAD = BlockWriter()
-"""Without shared memory."""
+"""All is done by the thread that calls."""

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from supervisor_core.base import checksum
 from supervisor_core.base.wire import encode_varint
-from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter, Part
+from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter, FilePart
 from supervisor_core.checkpoint.bundle import data_path
 from supervisor_core.checkpoint.schema import message_class
 from supervisor_core.checkpoint.table import FOOTER_BYTES, MAGIC
@@ -59,10 +59,10 @@ def write_bundle(
     """
     written: list[tuple[TensorData, int]] = []
 
-    def parts() -> Iterator[Part]:
+    def parts() -> Iterator[FilePart]:
         for tensor in tensors:
             written.append((replace(tensor, data=None), len(tensor.data)))
-            yield Part(tensor.data, tensor.numpy_dtype)
+            yield FilePart(tensor.data, tensor.numpy_dtype)
             del tensor
 
     with _emptied(data_path(prefix, 0, 1), buffering=0) as file:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from supervisor_core.base.errors import DamagedCheckpointError, UnreadableCheckpointError
-from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter, Part
+from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter, FilePart
 from supervisor_core.checkpoint.manifest import SealedFile
 from supervisor_core.checkpoint.sealed_files import OpenFile, SealedFiles
 from supervisor_core.checkpoint.tree_file import parse_json
@@ -99,12 +99,12 @@ def write(path: str, arrays: Mapping[str, ArrayBytes], blocks: BlockWriter = IN_
     begin = len(text).to_bytes(8, "little") + text
     names: list[str] = []
 
-    def parts() -> Iterator[Part]:
-        yield Part(begin)
+    def parts() -> Iterator[FilePart]:
+        yield FilePart(begin)
         for name in order:
             for piece in arrays[name].pieces():
                 names.append(name)
-                yield Part(piece, DTYPES[arrays[name].dtype])
+                yield FilePart(piece, DTYPES[arrays[name].dtype])
 
     with open(path, "xb", buffering=0) as file:
         done = blocks.write(file.fileno(), parts(), size=len(begin) + position, is_one=True)

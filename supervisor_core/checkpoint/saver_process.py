@@ -31,7 +31,7 @@ import numpy as np
 
 import supervisor_core
 from supervisor_core.base.systems import after_fork_in_child
-from supervisor_core.checkpoint.blocks import Part, Pass
+from supervisor_core.checkpoint.blocks import FilePart, FilePass
 from supervisor_core.checkpoint.saver_program import MAY_NOT_READ
 from supervisor_core.process.outside import set_tracer
 
@@ -87,7 +87,7 @@ class _SaverProcess:
         """Return the answer to a request about an open file.
 
         Raises:
-            _GoneError: if there is none.
+            _GoneError: if it does not answer.
         """
         if not self._is_open():
             raise _GoneError("the program has closed its connection")
@@ -151,7 +151,7 @@ class _SaverProcess:
             return False
 
     def leave(self) -> None:
-        """Close this end, in another process than the one that has started it."""
+        """Close this end in a forked process."""
         self._close()
         self._process.returncode = 0  # it is no child of this one
 
@@ -194,8 +194,10 @@ def _end() -> None:
         process.end()
 
 
-def write(descriptor: int, parts: Sequence[Part], *, is_one: bool, is_urgent: Callable[[], bool]) -> Pass | None:
-    """Have the process write parts into an open file; see `Pass.write`.
+def write(
+    descriptor: int, parts: Sequence[FilePart], *, is_one: bool, is_urgent: Callable[[], bool]
+) -> FilePass | None:
+    """Have the process write parts into an open file; see `FilePass.write`.
 
     Returns:
         None where the caller has to write them, from the file's begin.
@@ -211,7 +213,7 @@ def write(descriptor: int, parts: Sequence[Part], *, is_one: bool, is_urgent: Ca
         return None
     if "errno" in answer:
         raise OSError(answer["errno"], os.strerror(answer["errno"]))
-    done = Pass()
+    done = FilePass()
     done.crcs, done.with_nan = answer["crcs"], answer["with_nan"]
     return done
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from supervisor_core.checkpoint.blocks import CHUNK_BYTES, Part, Pass
+from supervisor_core.checkpoint.blocks import CHUNK_BYTES, FilePart, FilePass
 
 NICE = 5
 """By how much the priority of what is not urgent is lower. By 10 a save is durable after 3.4 instead of 2.9 times one
@@ -126,11 +126,11 @@ class _Remote:
 
 def _answer(connection: _Connection, parent: int) -> None:
     request, file = connection.next_request()
-    done = Pass()
+    done = FilePass()
     try:
         if "write" in request:
             memory = np.empty(CHUNK_BYTES, np.uint8)
-            parts = (Part(_Remote(parent, place, size, memory), dtype) for place, size, dtype in request["write"])
+            parts = (FilePart(_Remote(parent, place, size, memory), dtype) for place, size, dtype in request["write"])
             steps = done.write(file, parts, is_one=request["is_one"])
         else:
             steps = done.read(file, request["read"])

@@ -20,6 +20,7 @@ from supervisor_core.base.clock import SYSTEM_CLOCK, Clock
 from supervisor_core.base.errors import SaveFailedError
 from supervisor_core.base.options import Options
 from supervisor_core.checkpoint import ledger
+from supervisor_core.checkpoint.blocks import URGENT
 from supervisor_core.engine.blocking_call import BlockingCall
 from supervisor_core.engine.coordinator import text_of
 from supervisor_core.engine.deadline import NEVER, Deadline
@@ -173,7 +174,7 @@ class CheckpointManager(Checkpoints):
         moment = _SaveMoment(run.progress, None if newest is None else newest[1], counted)
 
         def has_ended() -> bool:  # it waited for a run that came back after the last record was written
-            return run.ended and trigger in ("final", "signal")
+            return run.ended and trigger in URGENT
 
         def is_new(step: int | None) -> bool:
             new = moment.is_new(step)

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from supervisor_core.checkpoint import blocks, saver_process, saver_program
-from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter, Part, Pass
+from supervisor_core.checkpoint.blocks import IN_THREAD, BlockWriter, FilePart, FilePass
 from tests.cases import each
 
 pytestmark = [
@@ -49,13 +49,13 @@ def end() -> None:
         saver_process._process = None
 
 
-def parts() -> list[Part]:
+def parts() -> list[FilePart]:
     """Numbers, and other bytes."""
     memory = [(np.arange(size) % (7 + number)).astype(np.uint8) for number, size in enumerate(SIZES)]
-    return [Part(b"header"), *(Part(part, "uint8") for part in memory)]
+    return [FilePart(b"header"), *(FilePart(part, "uint8") for part in memory)]
 
 
-def written(writer: BlockWriter, path: Path, content: list[Part], *, is_one: bool = True) -> tuple[Pass, bytes]:
+def written(writer: BlockWriter, path: Path, content: list[FilePart], *, is_one: bool = True) -> tuple[FilePass, bytes]:
     """What a writer says of a new file, and what is in it."""
     with path.open("xb", buffering=0) as file:
         done = writer.write(file.fileno(), content, size=sum(SIZES), is_one=is_one)
@@ -110,7 +110,7 @@ def test_a_thread_takes_over(
     """From a process that is killed or stopped, whatever it has written; said once; later there is another one.
 
     The request is longer than what a socket takes that nobody reads."""
-    content = [*parts(), *[Part(b"")] * 30_000]
+    content = [*parts(), *[FilePart(b"")] * 30_000]
     written(writer, tmp_path / "before", content)
     first = pid()
     os.kill(first, ends)
@@ -172,8 +172,8 @@ def test_an_answer_that_nobody_has_waited_for(
         interrupted.setattr(saver_process._SaverProcess, "_answer", lambda *_: signal.raise_signal(signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             written(writer, tmp_path / "before", parts())
-    done, data = written(writer, tmp_path / "file", [Part(b"other")])
-    expected, same = written(IN_THREAD, tmp_path / "same", [Part(b"other")])
+    done, data = written(writer, tmp_path / "file", [FilePart(b"other")])
+    expected, same = written(IN_THREAD, tmp_path / "same", [FilePart(b"other")])
     assert pid() and (data, done.crcs) == (same, expected.crcs)
 
 
@@ -240,7 +240,7 @@ blocks.MIN_BYTES = 1
 writer = blocks.BlockWriter(has_process=True)
 def save(name, content):
     with open(os.path.join(sys.argv[1], name), "xb", buffering=0) as file:
-        writer.write(file.fileno(), [blocks.Part(content)], size=len(content), is_one=True)
+        writer.write(file.fileno(), [blocks.FilePart(content)], size=len(content), is_one=True)
 def at_exit():
     save("last", bytes(1 << 20))
     from supervisor_core.checkpoint import saver_process
@@ -273,7 +273,7 @@ from supervisor_core.checkpoint import blocks, saver_process
 blocks.MIN_BYTES = 1
 writer = blocks.BlockWriter(has_process=True)
 with open(sys.argv[1], "xb", buffering=0) as file:
-    writer.write(file.fileno(), [blocks.Part(bytes(1 << 20))], size=1 << 20, is_one=True)
+    writer.write(file.fileno(), [blocks.FilePart(bytes(1 << 20))], size=1 << 20, is_one=True)
 held = os.dup(saver_process._process._socket.fileno())
 child = os.fork() if sys.argv[2] == "forked" else 0
 if sys.argv[2] == "forked" and not child:
